@@ -1,0 +1,71 @@
+package testmodel
+
+import "fmt"
+
+// Kind names one of the models this package can make.
+type Kind int
+
+const (
+	// LlamaGQA has plain attention with 4 query and 2 KV heads: architecture
+	// llama, 4 layers, one KV cache.
+	LlamaGQA Kind = iota + 1
+
+	// Gemma3 has a sliding window of 512 tokens in five layers of six:
+	// architecture gemma3, 12 layers, 2 global and 10 windowed, two KV caches.
+	Gemma3
+)
+
+// Kinds returns every kind, for tests that run on all.
+func Kinds() []Kind { return []Kind{LlamaGQA, Gemma3} }
+
+// String returns the name used in file names and in subtests.
+func (k Kind) String() string {
+	switch k {
+	case LlamaGQA:
+		return "llama-gqa"
+	case Gemma3:
+		return "gemma3"
+	}
+	return fmt.Sprintf("kind-%d", int(k))
+}
+
+// recipe is all that a model's bytes follow from. The cache key is a hash of it,
+// so a change of any field, or of format, makes a new file.
+type recipe struct {
+	Format int // raised when the code that turns a recipe into bytes changes
+	Arch   string
+	Seed   uint64
+
+	Context int // tokens
+	Window  int // tokens, 0 for none
+	Layers  int
+	Embd    int
+	Heads   int
+	KVHeads int
+	HeadDim int
+	FF      int
+
+	// Standard deviations of the products, which set the model's character.
+	Score  float64 // attention scores: the larger, the sharper
+	Mix    float64 // what a layer adds to the residual stream, relative to the embedding's 1
+	Logits float64 // logits
+}
+
+// recipeOf returns the recipe of a kind, or an error for one that does not exist.
+func recipeOf(k Kind) (recipe, error) {
+	switch k {
+	case LlamaGQA:
+		return recipe{
+			Format: 1, Arch: "llama", Seed: 0x7a6e64656d01,
+			Context: 4096, Layers: 4, Embd: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FF: 512,
+			Score: 2, Mix: 0.7, Logits: 3,
+		}, nil
+	case Gemma3:
+		return recipe{
+			Format: 1, Arch: "gemma3", Seed: 0x7a6e64656d02,
+			Context: 4096, Window: 512, Layers: 12, Embd: 192, Heads: 4, KVHeads: 2, HeadDim: 64, FF: 384,
+			Score: 2, Mix: 0.5, Logits: 3,
+		}, nil
+	}
+	return recipe{}, fmt.Errorf("testmodel: there is no %v", k)
+}
