@@ -1,0 +1,67 @@
+package api
+
+import (
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/id"
+)
+
+// Kind is the API a body was written for.
+type Kind uint8
+
+const (
+	Chat       Kind = iota // POST /v1/chat/completions
+	Completion             // POST /v1/completions
+	Generate               // POST /generate, SGLang's own
+)
+
+// Path returns the kind's route.
+func (k Kind) Path() string {
+	switch k {
+	case Chat:
+		return "/v1/chat/completions"
+	case Completion:
+		return "/v1/completions"
+	}
+	return "/generate"
+}
+
+// Kinds lists every kind, for registering routes.
+func Kinds() []Kind { return []Kind{Chat, Completion, Generate} }
+
+// Message is one turn of a chat. Role is "system", "user" or "assistant".
+type Message struct {
+	Role    string
+	Content string
+}
+
+// Call is one request in the form the workers use, whatever API it came by.
+type Call struct {
+	Kind     Kind
+	Model    string    // as the body says; "" if it does not
+	Messages []Message // Chat
+	Text     string    // Completion, Generate: the prompt as text ...
+	IDs      []int32   // ... or as token ids, each ≥ 0; exactly one of both is set
+
+	Params           engine.Params
+	MaxTokensDefault bool // Params.MaxTokens is the default: cap it to the context instead of refusing
+	SeedDefault      bool // Params.Seed was drawn here: the body named none
+
+	Stream       bool
+	IncludeUsage bool // stream_options.include_usage
+
+	RID id.RID // the body's rid, "" if it has none
+	Leg *Leg   // nil: the body is not one leg of a pair
+}
+
+// Leg is what the router adds to a body. A body has a leg if it has a
+// bootstrap_room.
+type Leg struct {
+	RID           id.RID        // "rid"; "" from routers that send none
+	Room          id.Room       // "bootstrap_room", ≥ 1
+	BootstrapHost string        // "bootstrap_host": where decode finds prefill
+	BootstrapPort int           // "bootstrap_port"; 0 if absent or null
+	RequestTime   int64         // "tandem_request_time", unix s, for the template's clock; 0 if absent
+	Remaining     time.Duration // "tandem_remaining_ms": what is left of the deadline; 0 if absent
+}

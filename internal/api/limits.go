@@ -1,0 +1,57 @@
+package api
+
+import "time"
+
+// Limits of one request. They bound memory and time before anything is known
+// about the client.
+const (
+	// DefaultMaxBody is 64 MiB: a 4M-token prompt of ids, or a book as text.
+	DefaultMaxBody = 64 << 20
+	// DefaultBodyTimeout is how long a whole body may take to arrive: 64 MiB at
+	// about 1 MB/s.
+	DefaultBodyTimeout = 60 * time.Second
+	// MaxHeaderBytes bounds a request's header; net/http adds 4 KiB of slop.
+	MaxHeaderBytes = 64 << 10
+	// ReadHeaderTimeout is how long a header may take to arrive.
+	ReadHeaderTimeout = 10 * time.Second
+	// IdleTimeout is how long a connection may wait for its next request. It is
+	// longer than the router's own idle time, so that the router closes first
+	// and the keep-alive race stays rare.
+	IdleTimeout = 120 * time.Second
+	// WriteTimeout is how long one write may take: a reader that takes nothing
+	// for this long is gone, however alive its connection looks.
+	WriteTimeout = 10 * time.Second
+	// Heartbeat is the longest silence on a stream: a comment is written, so
+	// that a client that left without a word is noticed.
+	Heartbeat = 5 * time.Second
+
+	// DefaultMaxTokens is generated when a body does not say how much. A worker
+	// caps it to what its context leaves.
+	DefaultMaxTokens = 512
+	// MaxMaxTokens is the largest max_tokens a body may ask for, far above every
+	// context there is; it keeps sums away from overflow.
+	MaxMaxTokens = 1 << 24
+	// MaxMessages bounds a chat, because each one costs the template time.
+	MaxMessages = 16384
+	// MaxRID is the longest rid, in bytes.
+	MaxRID = 128
+	// MaxRemaining is the longest time a leg may ask for.
+	MaxRemaining = 24 * time.Hour
+)
+
+// Limits are what a server lets a body ask for. The zero value means the
+// defaults above.
+type Limits struct {
+	DefaultMaxTokens int // tokens when the body does not say; DefaultMaxTokens
+	MaxMaxTokens     int // largest max_tokens; MaxMaxTokens
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.DefaultMaxTokens <= 0 {
+		l.DefaultMaxTokens = DefaultMaxTokens
+	}
+	if l.MaxMaxTokens <= 0 {
+		l.MaxMaxTokens = MaxMaxTokens
+	}
+	return l
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// messages reads a chat.
+func (f *fields) messages(c *Call) {
+	v, ok := f.get("messages")
+	if !ok {
+		f.bad("messages", "missing: send at least one message")
+		return
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(v, &list) != nil {
+		f.bad("messages", "%s is not a list", show(v))
+		return
+	}
+	if len(list) == 0 {
+		f.bad("messages", "the list is empty: send at least one message")
+		return
+	}
+	if len(list) > MaxMessages {
+		f.bad("messages", "%d messages are above the limit of %d", len(list), MaxMessages)
+		return
+	}
+	c.Messages = make([]Message, 0, len(list))
+	for i, raw := range list {
+		at := "messages[" + strconv.Itoa(i) + "]"
+		var m map[string]json.RawMessage
+		if json.Unmarshal(raw, &m) != nil || m == nil {
+			f.bad(at, "%s is not an object", show(raw))
+			return
+		}
+		g := &fields{prefix: at + ".", values: make(map[string][]byte, len(m))}
+		for k, v := range m {
+			g.values[k] = v
+		}
+		c.Messages = append(c.Messages, g.message())
+		if g.cause != nil {
+			if f.cause == nil {
+				f.cause = g.cause
+			}
+			return
+		}
+	}
+}
+
+func (f *fields) message() Message {
+	var m Message
+	f.str("role", &m.Role)
+	switch m.Role {
+	case "system", "user", "assistant":
+	case "developer": // OpenAI's newer name; templates know the older one
+		m.Role = "system"
+	case "tool", "function":
+		f.bad("role", "%q is refused: tool calls are not supported yet", m.Role)
+	default:
+		f.bad("role", `%q is none of "system", "user", "assistant"`, show([]byte(m.Role)))
+	}
+	f.refuseUnless("tool_calls", "tool calls are not supported yet", isEmpty)
+	f.refuseUnless("function_call", "tool calls are not supported yet", isEmpty)
+	f.refuseUnless("audio", "audio is not supported", isEmpty)
+	v, ok := f.get("content")
+	if !ok {
+		f.bad("content", "missing: send a string or a list of text parts")
+		return m
+	}
+	if v[0] == '[' {
+		m.Content = f.parts(v)
+	} else {
+		f.str("content", &m.Content)
+	}
+	return m
+}
+
+// parts joins text parts with nothing between, as their order is the text.
+func (f *fields) parts(v []byte) string {
+	var parts []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(v, &parts) != nil {
+		f.bad("content", "%s is not a list of text parts", show(v))
+		return ""
+	}
+	var b strings.Builder
+	for i, p := range parts {
+		if p.Type != "text" || p.Text == nil {
+			f.bad("content["+strconv.Itoa(i)+"]", `type %q is refused: only {"type":"text","text":…} is supported`, show([]byte(p.Type)))
+			return ""
+		}
+		b.WriteString(*p.Text)
+	}
+	return b.String()
+}
+
+// prompt reads a prompt that may be text or ids, or a list of one of those.
+func (f *fields) prompt(c *Call, name string) {
+	v, ok := f.get(name)
+	if !ok {
+		f.bad(name, "missing: send a string or a list of token ids")
+		return
+	}
+	if v[0] == '[' {
+		first := v[skipSpace(v, 1)]
+		if first == '"' || first == '[' {
+			var list []json.RawMessage
+			if json.Unmarshal(v, &list) != nil || len(list) != 1 {
+				f.bad(name, "a batch of %d prompts is refused: send one request per prompt", len(list))
+				return
+			}
+			v = bytes.TrimSpace(list[0])
+		}
+	}
+	if v[0] == '[' {
+		c.IDs = f.ids(name, v)
+		return
+	}
+	f.text(c, name, v)
+}
+
+func (f *fields) text(c *Call, name string, v []byte) {
+	if json.Unmarshal(v, &c.Text) != nil {
+		f.bad(name, "%s is neither a string nor a list of token ids", show(v))
+		return
+	}
+	if c.Text == "" {
+		f.bad(name, "the prompt is empty: send at least one character")
+	}
+}
+
+// ids reads a list of token ids. Whether the model has them is the worker's to say.
+func (f *fields) ids(name string, v []byte) []int32 {
+	var ids []int64
+	if json.Unmarshal(v, &ids) != nil || bytes.Contains(v, []byte("null")) { // null would read as 0
+		f.bad(name, "%s is not a list of token ids", show(v))
+		return nil
+	}
+	if len(ids) == 0 {
+		f.bad(name, "the list of token ids is empty: send at least one")
+		return nil
+	}
+	out := make([]int32, len(ids))
+	for i, t := range ids {
+		if t < 0 || t > math.MaxInt32 {
+			f.bad(name+"["+strconv.Itoa(i)+"]", "%d is not a token id: ids are 0 to %d", t, math.MaxInt32)
+			return nil
+		}
+		out[i] = int32(t)
+	}
+	return out
+}
+
+// generate reads SGLang's own body.
+func (f *fields) generate(c *Call) {
+	text, hasText := f.get("text")
+	ids, hasIDs := f.get("input_ids")
+	switch {
+	case hasText && hasIDs:
+		f.bad("input_ids", "text is there too: send one of both")
+	case hasText && text[0] == '[':
+		f.bad("text", "a batch is refused: send one request per prompt")
+	case hasText:
+		f.text(c, "text", text)
+	case hasIDs && nested(ids):
+		f.bad("input_ids", "a batch is refused: send one request per prompt")
+	case hasIDs:
+		c.IDs = f.ids("input_ids", ids)
+	default:
+		f.bad("text", "missing: send text or input_ids")
+	}
+	f.refuseUnless("return_logprob", "log probabilities are not supported yet", isFalse)
+	f.refuseUnless("return_hidden_states", "hidden states are not supported", isFalse)
+	for _, name := range []string{"input_embeds", "image_data", "audio_data", "video_data", "lora_path"} {
+		f.refuseUnless(name, "only text is supported", isEmpty)
+	}
+	g := &fields{prefix: "sampling_params.", values: map[string][]byte{}, limits: f.limits}
+	if v, ok := f.get("sampling_params"); ok {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(v, &m) != nil {
+			f.bad("sampling_params", "%s is not an object", show(v))
+			return
+		}
+		for k, v := range m {
+			g.values[k] = v
+		}
+		if _, ok := g.values["sampling_seed"]; !ok {
+			if v, ok := g.values["seed"]; ok {
+				g.values["sampling_seed"] = v
+			}
+		}
+	}
+	g.sampling(c, "max_new_tokens", "max_tokens", "sampling_seed")
+	if f.cause == nil {
+		f.cause = g.cause
+	}
+}
+
+// nested reports whether a list's first element is a list.
+func nested(v []byte) bool {
+	return v[0] == '[' && v[skipSpace(v, 1)] == '['
+}
