@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"unicode/utf8"
 
 	"github.com/tandem-llm/tandem/internal/room"
 )
@@ -135,7 +136,7 @@ func skipValue(b []byte, i int) int {
 }
 
 func unquote(quoted []byte) (string, bool) {
-	if bytes.IndexByte(quoted, '\\') < 0 {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
 		return string(quoted[1 : len(quoted)-1]), true
 	}
 	var s string
