@@ -27,6 +27,7 @@ type Progress struct {
 
 	done    int64 // bytes, with those of earlier attempts
 	from    int64 // bytes that were there at the start
+	last    int64 // bytes at the last line shown
 	started time.Time
 	shown   time.Time
 	now     func() time.Time
@@ -44,9 +45,7 @@ func NewProgress(w io.Writer, label string, total, from int64) *Progress {
 func newProgress(w io.Writer, label string, total, from int64, bar bool, now func() time.Time) *Progress {
 	t := now()
 	p := &Progress{w: w, label: label, total: total, bar: bar, done: from, from: from, started: t, shown: t, now: now}
-	if !bar {
-		p.line()
-	}
+	p.line()
 	return p
 }
 
@@ -84,18 +83,21 @@ func (p *Progress) Set(done int64) {
 	}
 }
 
-// Done shows the last state and ends the line. Call it once, on success or not.
+// Done shows the last state, unless it is shown already, and ends the line. Call it once, on success or not.
 func (p *Progress) Done() {
 	if p == nil {
 		return
 	}
-	p.line()
+	if p.done != p.last {
+		p.line()
+	}
 	if p.bar {
 		fmt.Fprintln(p.w)
 	}
 }
 
 func (p *Progress) line() {
+	p.last = p.done
 	text := p.text()
 	if p.bar {
 		fmt.Fprintf(p.w, "\r\x1b[K%s", text)
