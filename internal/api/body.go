@@ -83,6 +83,12 @@ func NewServer(base context.Context, handler http.Handler, errorLog *log.Logger)
 		MaxHeaderBytes:    MaxHeaderBytes,
 		ErrorLog:          errorLog,
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(SocketBuffer) // a hint: without it only memory is lost
+			}
+			return ctx
+		},
 	}
 }
 

@@ -21,6 +21,9 @@ const (
 	// WriteTimeout is how long one write may take: a reader that takes nothing
 	// for this long is gone, however alive its connection looks.
 	WriteTimeout = 10 * time.Second
+	// SocketBuffer caps the kernel's send buffer of one connection: a client that
+	// never reads fills it, and without a cap that is up to 4 MB each.
+	SocketBuffer = 256 << 10
 	// Heartbeat is the longest silence on a stream: a comment is written, so
 	// that a client that left without a word is noticed.
 	Heartbeat = 5 * time.Second
@@ -33,6 +36,8 @@ const (
 	MaxMaxTokens = 1 << 24
 	// MaxMessages bounds a chat, because each one costs the template time.
 	MaxMessages = 16384
+	// MaxAborts is the most requests one POST /abort_request may name.
+	MaxAborts = 1024
 	// MaxRID is the longest rid, in bytes.
 	MaxRID = 128
 	// MaxRemaining is the longest time a leg may ask for.

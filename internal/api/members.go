@@ -12,6 +12,7 @@ import (
 type Member struct {
 	Key   string
 	Value []byte // the value's bytes as they stand in the body, without space around
+	At    int    // where Value begins in the body
 }
 
 // Members lists the members of body's outermost object in order, duplicates
@@ -57,7 +58,7 @@ func Members(body []byte) (members []Member, end int, cause *room.Cause) {
 		if len(value) == 0 {
 			return nil, 0, notJSON(body, i, "a value for "+key)
 		}
-		members = append(members, Member{key, value})
+		members = append(members, Member{key, value, i})
 		if body[j] == '}' {
 			return members, j, trailing(body, j+1)
 		}

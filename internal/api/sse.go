@@ -33,6 +33,10 @@ func NewSSE(w http.ResponseWriter, timeout time.Duration) *SSE {
 // can only be told in-band.
 func (s *SSE) Started() bool { return s.started }
 
+// SetTimeout changes the deadline of the writes that follow, as when the
+// request's own deadline is nearer than that of a write.
+func (s *SSE) SetTimeout(timeout time.Duration) { s.timeout = timeout }
+
 // Start writes the headers and flushes them. The other methods call it.
 func (s *SSE) Start() error { return s.write(nil) }
 
