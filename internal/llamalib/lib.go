@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // Lib is a directory that the binding can load: it holds libllama, libggml and

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // house gives a test an empty cache, an empty PATH and no environment of ours.

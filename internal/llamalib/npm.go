@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // npm gets the package through the user's own npm client, so that the user's

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // pythonWithPip returns the Python on PATH that pip is run with.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // hubURL is the public model hub.

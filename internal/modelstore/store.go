@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/tandem-llm/tandem/internal/gguf"
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // EnvDir names the environment variable that overrides the cache directory.

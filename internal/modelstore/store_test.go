@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/gguf"
-	"github.com/tandem-llm/tandem/internal/modelstore/fetch"
+	"github.com/tandem-llm/tandem/internal/fetch"
 )
 
 // world is a hub, a pip and an empty cache around one known model called "tiny".
