@@ -89,7 +89,7 @@ func (b *Backend) Compute(rows []engine.Row) error {
 		case code == 1:
 			err = fmt.Errorf("no free KV cells for %d rows", len(rows))
 		default:
-			err = fmt.Errorf("llama_decode of %d rows returned %d: %s", len(rows), code, heard.lastError())
+			err = fmt.Errorf("llama_decode of %d rows returned %d: %s", len(rows), code, heard.firstError())
 		}
 	}
 	heard.drain(b.c.Log)

@@ -36,7 +36,7 @@ func (b *Backend) Export(s id.SeqID, p0, p1 int32, dst []byte) (int, error) {
 		return 0, err
 	}
 	if n != size {
-		return 0, fmt.Errorf("export of [%d, %d) has %d bytes, want %d: %s", p0, p1, n, size, heard.lastError())
+		return 0, fmt.Errorf("export of [%d, %d) has %d bytes, want %d: %s", p0, p1, n, size, heard.firstError())
 	}
 	if err := b.template.Normalise(dst[:size], p0, p1, int32(b.exportSpare())); err != nil {
 		return 0, fmt.Errorf("export of [%d, %d): %w", p0, p1, err)
@@ -84,7 +84,7 @@ func (b *Backend) Import(s id.SeqID, p0, p1 int32, src []byte) (err error) {
 	defer func() { err = errors.Join(err, b.empty(spare)) }()
 	if n := int(yzma.StateSeqSetDataExt(b.ctx, src, spare, 0)); n != len(src) {
 		defer heard.drain(b.c.Log)
-		return fmt.Errorf("import of [%d, %d): the library took %d of %d bytes: %s", p0, p1, n, len(src), heard.lastError())
+		return fmt.Errorf("import of [%d, %d): the library took %d of %d bytes: %s", p0, p1, n, len(src), heard.firstError())
 	}
 	lo, _ := yzma.MemorySeqPosMin(b.mem, spare)
 	hi, _ := yzma.MemorySeqPosMax(b.mem, spare)

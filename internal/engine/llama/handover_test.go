@@ -191,3 +191,67 @@ func TestAChangedHeaderNeverReachesTheLibrary(t *testing.T) {
 		t.Fatal("imported twice")
 	}
 }
+
+// A sequence that ends frees low cells, and the next piece of another sequence's
+// chunk goes there: the library then writes the chunk's rows out of order. Logits
+// cannot show it (a key carries its rotation, and a sum has no order), but the
+// first layer's rows depend on token and position alone: they must be, bit for
+// bit, those of a clean cache.
+func TestAChunkComputedIntoFreedCellsLeavesInOrder(t *testing.T) {
+	for kind, section := range map[testmodel.Kind]int{testmodel.LlamaGQA: 0, testmodel.Gemma3: 1} {
+		t.Run(kind.String(), func(t *testing.T) {
+			b, clean := load(t, kind, Config{}), load(t, kind, Config{})
+			tokens := prompt(b, 256, 3)
+			compute := func(b *Backend, s id.SeqID, p0, p1 int32) {
+				t.Helper()
+				var rows []engine.Row
+				for p := p0; p < p1; p++ {
+					rows = append(rows, engine.Row{Seq: s, Token: tokens[p], Pos: p})
+				}
+				if err := b.Compute(rows); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compute(b, 2, 0, 100)
+			compute(b, 0, 0, 128)
+			b.Drop(2)
+			compute(b, 0, 128, 256)
+			compute(clean, 0, 0, 128)
+			compute(clean, 0, 128, 256)
+
+			a := newArena(t, 3*b.ChunkBytes(256)+4096)
+			raw, got, want := lease(t, a, b.ChunkBytes(256)), lease(t, a, b.ChunkBytes(256)), lease(t, a, b.ChunkBytes(256))
+			if _, err := b.exportRaw(0, 0, 256, raw); err != nil {
+				t.Fatal(err)
+			}
+			if b.template.Verify(raw, 0, 256, int32(b.exportSpare())) == nil {
+				t.Fatal("the cells are in order: this test proves nothing")
+			}
+			if _, err := b.Export(0, 0, 256, got); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := clean.Export(0, 0, 256, want); err != nil {
+				t.Fatal(err)
+			}
+			lo, hi := firstRows(b.template, section, 256)
+			if !bytes.Equal(got[lo:hi], want[lo:hi]) {
+				t.Fatal("rows are not at their positions")
+			}
+		})
+	}
+}
+
+// firstRows returns where the first K rows of a section lie in a blob.
+func firstRows(t *kv.Template, section, n int) (lo, hi int) {
+	off := 8
+	for i, s := range t.Sections {
+		off += 16 + 12*n
+		if i == section {
+			return off + 12, off + 12 + n*int(s.K[0].Row)
+		}
+		for _, x := range append(append([]kv.Tensor(nil), s.K...), s.V...) {
+			off += 12 + n*int(x.Row)
+		}
+	}
+	panic("no such section")
+}

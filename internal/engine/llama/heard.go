@@ -14,10 +14,10 @@ import (
 type ring struct {
 	mu      sync.Mutex
 	buf     [32 << 10]byte
-	n       int // bytes in buf since the last drain
-	dropped int // lines that did not fit
-	last    [512]byte
-	lastLen int
+	n       int       // bytes in buf since the last drain
+	dropped int       // lines that did not fit
+	first   [512]byte // the first error since firstError was called: later ones only say that it failed
+	firstN  int
 	level   int32
 }
 
@@ -50,8 +50,8 @@ func (r *ring) add(level int32, line []byte) {
 	} else {
 		r.level = level
 	}
-	if level == levelError && len(bytes.TrimSpace(line)) > 0 {
-		r.lastLen = copy(r.last[:], line)
+	if level == levelError && r.firstN == 0 && len(bytes.TrimSpace(line)) > 0 {
+		r.firstN = copy(r.first[:], line)
 	}
 	if r.n+len(line) > len(r.buf) {
 		r.dropped++
@@ -60,12 +60,12 @@ func (r *ring) add(level int32, line []byte) {
 	r.n += copy(r.buf[r.n:], line)
 }
 
-// lastError returns the library's last error line, and forgets it.
-func (r *ring) lastError() string {
+// firstError returns the first error line since it was called last.
+func (r *ring) firstError() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := strings.TrimSpace(string(r.last[:r.lastLen]))
-	r.lastLen = 0
+	s := strings.TrimSpace(string(r.first[:r.firstN]))
+	r.firstN = 0
 	if s == "" {
 		return "the library gives no reason"
 	}

@@ -54,7 +54,7 @@ func loadLibrary(dir string) error {
 	library.abort = purego.NewCallback(abortCallback)
 	yzma.Init()
 	if yzma.GGMLBackendRegCount() == 0 {
-		return fmt.Errorf("the libraries in %s have no compute backend (libggml-cpu-*): %s", dir, heard.lastError())
+		return fmt.Errorf("the libraries in %s have no compute backend (libggml-cpu-*): %s", dir, heard.firstError())
 	}
 	library.dir = dir
 	return nil

@@ -77,7 +77,7 @@ func checkFile(path string) (gguf.Info, error) {
 }
 
 func (b *Backend) loadModel() error {
-	heard.lastError()
+	heard.firstError()
 	p := yzma.ModelDefaultParams()
 	p.NGpuLayers = int32(b.c.GPULayers)
 	if b.c.GPULayers < 0 {
@@ -89,7 +89,7 @@ func (b *Backend) loadModel() error {
 	var err error
 	if b.model, err = yzma.ModelLoadFromFile(b.c.ModelPath, p); err != nil {
 		b.model = 0
-		return fmt.Errorf("llama.cpp cannot load %s: %s", b.c.ModelPath, heard.lastError())
+		return fmt.Errorf("llama.cpp cannot load %s: %s", b.c.ModelPath, heard.firstError())
 	}
 	switch {
 	case !yzma.ModelHasDecoder(b.model) || yzma.ModelHasEncoder(b.model):
@@ -132,11 +132,11 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 	}
 	p.NoPerf = 1
 	p.AbortCallback, p.AbortCallbackData = library.abort, uintptr(b.abort)
-	heard.lastError()
+	heard.firstError()
 	var err error
 	if b.ctx, err = yzma.InitFromModel(b.model, p); err != nil {
 		b.ctx = 0
-		return fmt.Errorf("llama.cpp cannot make a context of %d cells (%s): %s", b.c.Context, b.c.KVType, heard.lastError())
+		return fmt.Errorf("llama.cpp cannot make a context of %d cells (%s): %s", b.c.Context, b.c.KVType, heard.firstError())
 	}
 	if b.mem, err = yzma.GetMemory(b.ctx); err != nil || b.mem == 0 {
 		return fmt.Errorf("%s has no KV cache", b.c.ModelPath)

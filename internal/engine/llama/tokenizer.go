@@ -19,6 +19,8 @@ type tokenizer struct {
 	addBOS bool
 	bos    yzma.Token
 	nul    yzma.Token // the token of byte 0; −1 without one
+	mark   yzma.Token // the token of byte 1; −1 without one
+	spaced bool       // the library puts a space in front of every text
 	text   []byte     // all pieces, one after the other
 	ends   []uint32   // ends[t]: where t's piece ends in text
 	eog    []bool
@@ -29,7 +31,7 @@ func newTokenizer(vocab yzma.Vocab) (*tokenizer, error) {
 	if n <= 0 {
 		return nil, errors.New("the model has no tokenizer")
 	}
-	t := &tokenizer{vocab: vocab, addBOS: yzma.VocabGetAddBOS(vocab), bos: yzma.VocabBOS(vocab), nul: -1,
+	t := &tokenizer{vocab: vocab, addBOS: yzma.VocabGetAddBOS(vocab), bos: yzma.VocabBOS(vocab), nul: -1, mark: -1,
 		ends: make([]uint32, n), eog: make([]bool, n)}
 	t.addBOS = t.addBOS && t.bos >= 0
 	buf := make([]byte, 256)
@@ -44,11 +46,32 @@ func newTokenizer(vocab yzma.Vocab) (*tokenizer, error) {
 		if len(piece) == 1 && piece[0] == 0 && t.nul < 0 {
 			t.nul = x
 		}
+		if len(piece) == 1 && piece[0] == 1 && t.mark < 0 {
+			t.mark = x
+		}
 		t.text = append(t.text, piece...)
 		t.ends[i] = uint32(len(t.text))
 		t.eog[i] = yzma.VocabIsEOG(vocab, x)
 	}
+	if ids := yzma.Tokenize(vocab, "a", false, false); len(ids) > 0 {
+		t.spaced = strings.HasPrefix(string(t.Piece(engine.Token(ids[0]))), " ")
+	}
 	return t, nil
+}
+
+// inner tokenizes text that does not begin the whole: behind a byte 1, whose
+// token is then cut off together with the space the library puts in front.
+func (t *tokenizer) inner(text string, special bool) []yzma.Token {
+	if !t.spaced || t.mark < 0 {
+		return yzma.Tokenize(t.vocab, text, false, special)
+	}
+	ids := yzma.Tokenize(t.vocab, "\x01"+text, false, special)
+	for i, x := range ids {
+		if x == t.mark {
+			return ids[i+1:]
+		}
+	}
+	return ids
 }
 
 // Encode tokenizes any bytes. The binding hands the library a null pointer, with
@@ -62,12 +85,18 @@ func (t *tokenizer) Encode(text string, special, bos bool) ([]engine.Token, erro
 	if bos && t.addBOS {
 		out = append(out, engine.Token(t.bos))
 	}
-	for {
+	for first := true; ; first = false {
 		part, rest, more := strings.Cut(text, "\x00")
-		if part != "" {
-			for _, x := range yzma.Tokenize(t.vocab, part, false, special) {
-				out = append(out, engine.Token(x))
-			}
+		var ids []yzma.Token
+		switch {
+		case part == "":
+		case first:
+			ids = yzma.Tokenize(t.vocab, part, false, special)
+		default:
+			ids = t.inner(part, special)
+		}
+		for _, x := range ids {
+			out = append(out, engine.Token(x))
 		}
 		if !more {
 			return out, nil
