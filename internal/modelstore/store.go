@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tandem-llm/tandem/internal/gguf"
 	"github.com/tandem-llm/tandem/internal/fetch"
+	"github.com/tandem-llm/tandem/internal/gguf"
 )
 
 // EnvDir names the environment variable that overrides the cache directory.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-llm/tandem/internal/gguf"
 	"github.com/tandem-llm/tandem/internal/fetch"
+	"github.com/tandem-llm/tandem/internal/gguf"
 )
 
 // world is a hub, a pip and an empty cache around one known model called "tiny".
