@@ -2,15 +2,18 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/engine/sim"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a Handler that writes down what it hears and checks its order.
 type recorder struct {
@@ -128,17 +131,9 @@ func start(t *testing.T, sc sim.Config, c engine.Config) (*engine.Loop, *sim.Bac
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	l := engine.New(c)
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := l.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	}()
+	stop := run(t, l)
 	t.Cleanup(func() {
-		cancel(errors.New("test over"))
-		<-ended
+		stop()
 		if held, _ := l.Cells(); held != 0 || b.Used() != 0 {
 			t.Errorf("%d cells held, %d used after Run", held, b.Used())
 		}
@@ -147,6 +142,22 @@ func start(t *testing.T, sc sim.Config, c engine.Config) (*engine.Loop, *sim.Bac
 		}
 	})
 	return l, b
+}
+
+// run runs a loop until stop is called, which waits for it.
+func run(t interface{ Errorf(string, ...any) }, l *engine.Loop) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 func prompt(n int, salt engine.Token) []engine.Token {

@@ -37,7 +37,9 @@ type Config struct {
 	// ImportBudget is how many bytes a step imports; one chunk always goes. Default 64 MiB.
 	ImportBudget int
 	// Deterministic computes each sequence in calls of its own, prompts in
-	// pieces of exactly Chunk tokens, so that a text depends on its request alone.
+	// pieces of exactly Chunk tokens, so that a text does not depend on what else
+	// is in the batch. (With llama.cpp it still depends, in the last digits, on
+	// the order of the sequence's cells in the cache.)
 	Deterministic bool
 	// Log hears of refusals by the backend and panics of handlers. Default slog.Default.
 	Log *slog.Logger

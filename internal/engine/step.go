@@ -93,7 +93,7 @@ func (l *Loop) imports() bool {
 // importOne imports the first queued chunk of s.
 func (l *Loop) importOne(s *Seq) (bytes int, more bool) {
 	l.mu.Lock()
-	if s.over || len(s.imports) == 0 {
+	if s.over || s.cancel != nil || len(s.imports) == 0 { // a cancel gives its queue back
 		l.mu.Unlock()
 		return 0, false
 	}
@@ -191,9 +191,19 @@ func (l *Loop) compute() bool {
 	row := 0
 	for i, s := range l.batch {
 		row += int(l.spans[i].end - l.spans[i].pos)
+		if l.canceled(s) { // this is the border its cancel waited for
+			l.finish(s, FinishCanceled, nil)
+			continue
+		}
 		l.advance(s, l.spans[i], row-1)
 	}
 	return true
+}
+
+func (l *Loop) canceled(s *Seq) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.cancel != nil
 }
 
 // gather chooses the batch's sequences and spans: decode rows first.
