@@ -89,3 +89,19 @@ func (s *SSE) write(b []byte) error {
 	s.err = s.rc.Flush()
 	return s.err
 }
+
+// Whole writes an answer that is no stream after all, under the same deadline;
+// nothing may have been written before.
+func (s *SSE) Whole(status int, contentType string, body []byte) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.started = true
+	renew(s.rc, s.timeout)
+	s.w.Header().Set("Content-Type", contentType)
+	s.w.WriteHeader(status)
+	if _, s.err = s.w.Write(body); s.err == nil {
+		s.err = s.rc.Flush()
+	}
+	return s.err
+}

@@ -1,0 +1,87 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/svc"
+)
+
+// watch checks one worker's health until ctx ends, on a transport of its own so
+// that no leg can keep a check waiting. Checks begin at the interval, however
+// long the one before took.
+func (r *Router) watch(ctx context.Context, w *worker, l *svc.Loop) error {
+	transport := legTransport(r.cfg.Dial)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: noRedirect}
+	tick := time.NewTicker(r.cfg.HealthInterval)
+	defer tick.Stop()
+	for {
+		l.Beat()
+		r.check(ctx, client, w)
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.Progress()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// check asks a worker once how it is, and what it is.
+func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
+	code, body, err := get(ctx, client, w.url+"/health")
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		var ne net.Error
+		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
+		r.pool.mu.Lock()
+		w.silent(err, !late)
+		r.pool.mu.Unlock()
+		return
+	}
+	var health struct {
+		Status string `json:"status"`
+	}
+	_ = json.Unmarshal(body, &health) // another kind of worker may answer without a body
+	r.pool.mu.Lock()
+	w.answered(r.group.Context(), code, health.Status)
+	r.pool.mu.Unlock()
+
+	code, body, err = get(ctx, client, w.url+"/get_server_info")
+	var info serverInfo
+	if err != nil || code != http.StatusOK || json.Unmarshal(body, &info) != nil {
+		return // what was known stays
+	}
+	r.pool.mu.Lock()
+	w.info, w.rawInfo = info, body
+	r.pool.mu.Unlock()
+}
+
+// get reads one small answer within the health timeout.
+func get(ctx context.Context, client *http.Client, url string) (code int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxInfo))
+	return resp.StatusCode, body, err
+}
