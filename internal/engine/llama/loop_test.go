@@ -160,3 +160,58 @@ func (b *Backend) prefilled(t *testing.T, tokens []engine.Token) *Backend {
 	prefill(t, b, id.SeqID(0), tokens)
 	return b
 }
+
+// Every slot of both sides is busy with contexts longer than the window, pieces
+// of many prompts share calls, and some requests are cancelled: no call may find
+// the window's small cache full, no chunk may have lost a cell before its export.
+func TestFullSlotsHandOverBesideEachOther(t *testing.T) {
+	for _, kind := range testmodel.Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := Config{Slots: 4, Context: 4096}
+			pb, db := load(t, kind, c), load(t, kind, c)
+			p, d := run(t, pb, engine.Config{}), run(t, db, engine.Config{})
+			a := newArena(t, 32<<20)
+			var wg sync.WaitGroup
+			slots := make(chan struct{}, 4)
+			for i := range 10 {
+				slots <- struct{}{}
+				wg.Go(func() {
+					defer func() { <-slots }()
+					tokens := prompt(pb, 700+i*20, i)
+					to := &relay{done: make(chan engine.Result, 1), queued: map[int32]*kv.Lease{}}
+					s, err := d.Admit(&engine.Request{Tokens: tokens, KV: engine.Imported, Gen: &engine.Params{MaxTokens: 30, IgnoreEOS: true}}, to)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					from := &relay{arena: a, done: make(chan engine.Result, 1), chunk: func(p0, p1 int32, l *kv.Lease) {
+						to.mu.Lock()
+						to.queued[p0] = l
+						to.mu.Unlock()
+						if err := s.Import(p0, p1, l.Bytes()); err != nil {
+							l.Release()
+						}
+						if i%4 == 3 && p0 > 0 {
+							s.Cancel(errors.New("client gone"))
+						}
+					}}
+					if _, err := p.Admit(&engine.Request{Tokens: tokens, Export: true}, from); err != nil {
+						t.Error(err)
+						return
+					}
+					want := engine.FinishLength
+					if i%4 == 3 {
+						want = engine.FinishCanceled
+					}
+					if res := <-from.done; res.Finish != engine.FinishPrefilled {
+						t.Errorf("prefill %d: %+v", i, res)
+					}
+					if res := <-to.done; res.Finish != want {
+						t.Errorf("decode %d: %+v", i, res)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
