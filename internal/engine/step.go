@@ -2,7 +2,9 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 )
 
@@ -174,6 +176,7 @@ func (l *Loop) compute() bool {
 
 	l.mu.Lock()
 	l.computing = false
+	wanted := l.uncancelled > 0 && !l.closed
 	for _, s := range l.batch {
 		s.inBatch = false
 	}
@@ -182,7 +185,11 @@ func (l *Loop) compute() bool {
 		return true
 	}
 	if err != nil {
-		l.log.Warn("compute failed", "rows", len(l.rows), "sequences", len(l.batch), "err", err)
+		level := slog.LevelWarn
+		if !wanted { // interrupted on purpose
+			level = slog.LevelDebug
+		}
+		l.log.Log(context.Background(), level, "compute failed", "rows", len(l.rows), "sequences", len(l.batch), "err", err)
 		for _, s := range l.batch {
 			l.finish(s, FinishFailed, fmt.Errorf("compute: %w", err))
 		}

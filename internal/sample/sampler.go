@@ -50,10 +50,12 @@ func (s *Sampler) Next(logits []float32, p Params, seed uint64, pos int32) int32
 		if !possible(l) {
 			continue
 		}
-		w := weight(l, top, p.Temperature)
-		sum += w
-		if finite(l) >= floor {
-			s.cand = append(s.cand, candidate{int32(i), finite(l), w})
+		if f := finite(l); f >= floor {
+			w := weight(l, top, p.Temperature)
+			sum += w
+			s.cand = append(s.cand, candidate{int32(i), f, w})
+		} else if !topK { // TopP is then a share of all the mass
+			sum += weight(l, top, p.Temperature)
 		}
 	}
 	slices.SortFunc(s.cand, func(a, b candidate) int {
@@ -97,20 +99,21 @@ const (
 func floor(logits []float32, top float32, p Params, topK bool) float32 {
 	var count [bins]int
 	var mass [bins]float64
-	sum := 0.0
+	sum, perBin := 0.0, 1/(float64(p.Temperature)*binWidth)
 	for _, l := range logits {
 		if !possible(l) {
 			continue
 		}
-		d := (float64(top) - float64(finite(l))) / float64(p.Temperature)
 		b := bins - 1
-		if d < (bins-1)*binWidth {
-			b = int(d / binWidth)
+		if d := (float64(top) - float64(finite(l))) * perBin; d < bins-1 {
+			b = int(d)
 		}
-		w := math.Exp(-d)
 		count[b]++
-		mass[b] += w
-		sum += w
+		if !topK { // counting needs no exponentials, and they are what takes time
+			w := weight(l, top, p.Temperature)
+			mass[b] += w
+			sum += w
+		}
 	}
 	n, m := 0, 0.0
 	for b := range bins - 1 {
