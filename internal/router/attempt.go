@@ -19,7 +19,8 @@ type attempt struct {
 	record *Attempt
 
 	prefillDone chan *legError // one message: nil, or how the leg failed
-	steps       chan step
+	decodeDone  chan *legError // the same, after the last of steps
+	steps       chan step      // unbuffered: decode's leg reads no further than the client does
 	withdrawP   context.CancelCauseFunc
 	withdrawD   context.CancelCauseFunc
 	endedP      chan struct{}
@@ -36,7 +37,7 @@ type attempt struct {
 func (rq *request) attempt(p pair) outcome {
 	a := &attempt{
 		request: rq, pair: p, room: id.NewRoom(),
-		prefillDone: make(chan *legError, 1), steps: make(chan step),
+		prefillDone: make(chan *legError, 1), decodeDone: make(chan *legError, 1), steps: make(chan step),
 		endedP: make(chan struct{}), endedD: make(chan struct{}),
 	}
 	rq.rec.update(func(rec *Record, now float64) {
@@ -66,7 +67,7 @@ func (rq *request) attempt(p pair) outcome {
 			defer close(a.endedD)
 			defer withdrawD(nil)
 			defer rq.pool.release(p.decode)
-			rq.decodeLeg(ctxD, p.decode, bodyD, a.steps)
+			a.decodeDone <- rq.decodeLeg(ctxD, p.decode, bodyD, a.steps)
 		})
 	}
 	sent := rq.cfg.Connector.DecodeEarly()
@@ -111,15 +112,19 @@ func (a *attempt) run(start func()) outcome {
 			}
 			select { // decode's head may be here already, and then it counts
 			case s := <-a.steps:
-				if o, ended := a.take(s); ended || a.head {
-					if ended {
-						return o
-					}
-					continue
+				if o, ended := a.take(s); ended {
+					return o
 				}
+				continue
 			default:
 			}
 			return outcome{cause: failed.cause, who: whoPrefill, died: failed.died, blame: a.guilty(a.prefill, failed)}
+		case failed := <-a.decodeDone:
+			if failed == nil { // its last step would have ended the attempt
+				failed = &legError{cause: room.Because(room.Bug, "decode's leg ended without a last step")}
+			}
+			a.saidD = failed.answered
+			return outcome{cause: failed.cause, who: whoDecode, died: failed.died, blame: a.guilty(a.decode, failed)}
 		case s := <-a.steps:
 			if o, ended := a.take(s); ended {
 				return o
@@ -141,9 +146,6 @@ func (a *attempt) run(start func()) outcome {
 // take handles one step of decode's leg and says whether it ended the attempt.
 func (a *attempt) take(s step) (o outcome, ended bool) {
 	switch {
-	case s.failed != nil:
-		a.saidD = s.failed.answered
-		return outcome{cause: s.failed.cause, who: whoDecode, died: s.failed.died, blame: a.guilty(a.decode, s.failed)}, true
 	case s.head:
 		a.head = true
 		a.note(func(r *Attempt, now float64) { r.Head = now })

@@ -75,14 +75,13 @@ func (rq *request) prefillLeg(ctx context.Context, w *worker, body []byte) *legE
 
 // step is one message of decode's leg to the handler.
 type step struct {
-	failed *legError // the leg's end, if it failed
-	head   bool      // a 2xx head came
-	raw    []byte    // one event to relay
-	data   bool      // ... which is more than a comment
-	done   bool      // ... which is the normal end
-	inband *room.Cause
-	tokens int    // completion_tokens, if it says
-	whole  *whole // an answer that is not a stream
+	head   bool        // a 2xx head came
+	raw    []byte      // one event to relay
+	data   bool        // ... which is more than a comment
+	done   bool        // ... which is the normal end
+	inband *room.Cause // ... which is an error
+	tokens int         // completion_tokens, if it says
+	whole  *whole      // an answer that is not a stream
 }
 
 // whole is a complete answer that is not a stream.
@@ -93,7 +92,8 @@ type whole struct {
 }
 
 // decodeLeg hands decode's answer over, step by step, until it ends or ctx does.
-func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out chan<- step) {
+// It returns how it failed, nil if the answer came to its own end.
+func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out chan<- step) *legError {
 	give := func(s step) bool {
 		select {
 		case out <- s:
@@ -104,38 +104,35 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 	}
 	resp, failed := rq.post(ctx, w, body)
 	if failed != nil {
-		give(step{failed: failed})
-		return
+		return failed
 	}
 	defer resp.Body.Close()
 	if !give(step{head: true}) {
-		return
+		return lost(ctx, w, ctx.Err(), true)
 	}
 	contentType := resp.Header.Get("Content-Type")
 	if !isStream(contentType) {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxWhole+1))
 		switch {
 		case err != nil:
-			give(step{failed: lost(ctx, w, err, true)})
+			return lost(ctx, w, err, true)
 		case len(body) > maxWhole:
-			give(step{failed: &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is above the limit of %d bytes", w.url, maxWhole)}})
+			return &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is above the limit of %d bytes", w.url, maxWhole)}
 		case len(body) == 0:
-			give(step{failed: &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is empty", w.url)}})
-		default:
-			give(step{whole: &whole{resp.StatusCode, contentType, body}, tokens: completionTokens(body)})
+			return &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is empty", w.url)}
+		case !give(step{whole: &whole{resp.StatusCode, contentType, body}, tokens: completionTokens(body)}):
+			return lost(ctx, w, ctx.Err(), true)
 		}
-		return
+		return nil
 	}
 	events := api.NewEventReader(resp.Body, 0)
 	for {
 		e, err := events.Next()
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			give(step{failed: &legError{cause: room.Because(room.PeerGone, "decode worker %s: its stream ended without [DONE]", w.url), died: true}})
-			return
+			return &legError{cause: room.Because(room.PeerGone, "decode worker %s: its stream broke off before its end", w.url), died: true}
 		}
 		if err != nil {
-			give(step{failed: lost(ctx, w, err, true)})
-			return
+			return lost(ctx, w, err, true)
 		}
 		s := step{raw: bytes.Clone(e.Raw), data: e.Data != nil, done: e.Done(), tokens: completionTokens(e.Data)}
 		if cause, ok := api.ParseErrorEvent(e.Data); ok {
@@ -144,11 +141,11 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 			s.inband = api.ParseError(http.StatusInternalServerError, e.Data)
 		}
 		if !give(s) {
-			return
+			return lost(ctx, w, ctx.Err(), true)
 		}
 		if s.done || s.inband != nil { // what may follow only keeps the connection usable
 			_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxError))
-			return
+			return nil
 		}
 	}
 }
