@@ -128,7 +128,7 @@ func (rq *request) attempts() outcome {
 			last.cause = room.Because(room.Poisoned, "%d workers in a row died with this request, the last by %v", deaths, last.cause)
 			return last
 		}
-		if rq.sse.Started() || n >= rq.cfg.Attempts || !last.cause.Retryable() {
+		if rq.sse.Started() || n >= rq.cfg.Attempts || !last.cause.Retryable() || rq.ctx.Err() != nil {
 			return last
 		}
 		if last.blame != nil {

@@ -198,14 +198,14 @@ func waits(_ *api.Responder, r *http.Request) { <-r.Context().Done() }
 // rig is a router between fake workers and a client.
 type rig struct {
 	*Router
-	t        *testing.T
-	net      *memNet
-	ps, ds   []*fake
-	client   *http.Client
-	srv      *http.Server
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
-	baseline int
+	t      *testing.T
+	net    *memNet
+	ps, ds []*fake
+	client *http.Client
+	srv    *http.Server
+	stop   context.CancelFunc
+	cut    context.CancelCauseFunc // the requests' contexts, as a drain's end does
+	wg     sync.WaitGroup
 }
 
 func (g *rig) worker(addr, role string) *fake {
@@ -251,7 +251,9 @@ func newRig(t *testing.T, prefills, decodes int, change func(*Config)) *rig {
 	g.stop = stop
 	g.wg.Go(func() { r.Run(ctx) })
 	ln := g.net.listen("router:80")
-	g.srv = api.NewServer(context.Background(), r.Handler(), slog.NewLogLogger(slog.DiscardHandler, 0))
+	base, cut := context.WithCancelCause(context.Background())
+	g.cut = cut
+	g.srv = api.NewServer(base, r.Handler(), slog.NewLogLogger(slog.DiscardHandler, 0))
 	g.wg.Go(func() { g.srv.Serve(ln) })
 	g.client = &http.Client{Transport: &http.Transport{DialContext: g.net.dial, DisableKeepAlives: true}}
 	synctest.Wait() // the first health checks are answered

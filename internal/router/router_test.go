@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,76 @@ func TestAClientThatLeavesEndsBothLegsInEveryPhase(t *testing.T) {
 			})
 		})
 	}
+}
+
+// net/http stops watching a connection at the first byte that follows a request
+// (field facts, appendix 3): only a write notices this client.
+func TestAClientThatSentAByteTooManyIsNoticedByTheHeartbeat(t *testing.T) {
+	inBubble(t, 1, 1, nil, func(t *testing.T, g *rig) {
+		g.ds[0].set(streams(1, waits))
+		c, br := g.raw(streamBody)
+		if _, err := c.Write([]byte("G")); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(line, "data: ") {
+				break
+			}
+		}
+		br.ReadString('\n')
+		synctest.Wait()
+		c.Close()
+		time.Sleep(api.Heartbeat)
+		synctest.Wait()
+		r := g.wantEnd("aborted", room.ClientGone, "client")
+		g.wantAborted(g.ds[0], r.RID, r.Attempts[0].Room)
+	})
+}
+
+func TestADrainThatRunsOutAbortsOnBothWorkersAndSaysSo(t *testing.T) {
+	inBubble(t, 1, 1, nil, func(t *testing.T, g *rig) {
+		g.ps[0].set(hang)
+		g.ds[0].set(hang)
+		done := make(chan answer, 1)
+		g.wg.Go(func() { done <- g.post(streamBody) })
+		synctest.Wait()
+		g.cut(room.Because(room.DrainAbort, "leaving"))
+		if a := <-done; a.status != 503 || a.code() != string(room.DrainAbort) {
+			t.Errorf("%+v", a)
+		}
+		synctest.Wait()
+		r := g.wantEnd("aborted", room.DrainAbort, "router")
+		if len(r.Attempts) != 1 {
+			t.Error("it was tried again")
+		}
+		g.wantAborted(g.ps[0], r.RID, r.Attempts[0].Room)
+		g.wantAborted(g.ds[0], r.RID, r.Attempts[0].Room)
+	})
+}
+
+func TestAKeptConnectionThatWasClosedIsReplacedOnce(t *testing.T) {
+	inBubble(t, 1, 1, nil, func(t *testing.T, g *rig) {
+		var n atomic.Int32
+		g.ds[0].set(func(w http.ResponseWriter, r *http.Request, c *api.Call) {
+			if n.Add(1) == 2 { // on the connection of the first request, before any byte
+				cut(w, r, c)
+			}
+			streams(1, finishes)(w, r, c)
+		})
+		for range 2 {
+			if a := g.post(streamBody); a.status != 200 {
+				t.Errorf("%+v", a)
+			}
+			synctest.Wait()
+		}
+		if r := g.last(); len(r.Attempts) != 1 || n.Load() != 3 {
+			t.Errorf("%d attempts, %d requests to decode", len(r.Attempts), n.Load())
+		}
+	})
 }
 
 func TestAClientThatLeavesDuringItsUploadReachesNoWorker(t *testing.T) {
