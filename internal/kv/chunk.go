@@ -29,12 +29,16 @@ type ChunkID struct {
 // Tokens returns the number of tokens in the chunk.
 func (c ChunkID) Tokens() int { return int(c.P1 - c.P0) }
 
-// chunkIDSize is the length of a ChunkID as Checksum hashes it.
+// chunkIDSize is the length of a ChunkID as Seal hashes it.
 const chunkIDSize = 8 + 8 + 4 + 4 + 4 + 8
 
-// Checksum returns the XXH3-64 of the chunk's identity and payload: the hash of
-// the 36 little-endian identity bytes seeds the hash of the payload.
-func Checksum(c ChunkID, payload []byte) uint64 {
+// Sum returns the XXH3-64 of a chunk's payload alone. It can be taken before the
+// chunk's identity is known: prefill exports before READY brings the generation.
+func Sum(payload []byte) uint64 { return xxh3.Hash(payload) }
+
+// Seal returns the checksum that travels with a chunk: the XXH3-64 of the 36
+// little-endian bytes of its identity, seeded with the payload's Sum.
+func Seal(c ChunkID, sum uint64) uint64 {
 	var b [chunkIDSize]byte
 	binary.LittleEndian.PutUint64(b[0:], uint64(c.Room))
 	binary.LittleEndian.PutUint64(b[8:], uint64(c.Gen))
@@ -42,5 +46,8 @@ func Checksum(c ChunkID, payload []byte) uint64 {
 	binary.LittleEndian.PutUint32(b[20:], uint32(c.P0))
 	binary.LittleEndian.PutUint32(b[24:], uint32(c.P1))
 	binary.LittleEndian.PutUint64(b[28:], uint64(c.Layout))
-	return xxh3.HashSeed(payload, xxh3.Hash(b[:]))
+	return xxh3.HashSeed(b[:], sum)
 }
+
+// Checksum returns the checksum of a chunk's identity and payload.
+func Checksum(c ChunkID, payload []byte) uint64 { return Seal(c, Sum(payload)) }

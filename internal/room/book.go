@@ -87,7 +87,7 @@ func (b *Book) begin(now Mono) {
 
 // step applies one classified event to a room's record, or to Absent.
 func (b *Book) step(r *Record, ev occurrence) {
-	from := r.State
+	from, start := r.State, len(b.out)
 	c := tables[b.side][from][ev.kind]
 	if c.next != stay && c.next != from {
 		b.move(r, c.next, ev)
@@ -96,9 +96,9 @@ func (b *Book) step(r *Record, ev occurrence) {
 		b.perform(a, r, ev)
 	}
 	if from != r.State {
-		// The cause is set by the actions; the transition is recorded with it,
-		// before the effects that follow from it.
-		b.out = append(b.out, Moved{Room: r.Room, From: from, To: r.State, On: ev.kind.String(), Peer: r.Peer, Cause: r.Cause})
+		// The actions set the cause and the peer; the transition is told with them,
+		// and before the effects that follow from it.
+		b.out = slices.Insert(b.out, start, Effect(Moved{Room: r.Room, From: from, To: r.State, On: ev.kind.String(), Peer: r.Peer, Cause: r.Cause}))
 	}
 	b.arm(r)
 }
@@ -298,4 +298,16 @@ func (b *Book) sorted() []*Record {
 	}
 	slices.SortFunc(all, func(x, y *Record) int { return cmp.Compare(x.Room, y.Room) })
 	return all
+}
+
+// BoundTo returns the rooms whose hand-over with a peer is under way, or ended so
+// lately that its last message may have been lost with a session.
+func (b *Book) BoundTo(peer id.Incarnation) (rooms []id.Room) {
+	for _, r := range b.sorted() {
+		lately := r.State.Terminal() && b.now.Sub(r.Since) < b.limits.Ready
+		if r.Peer == peer && (r.State.Live() || lately) {
+			rooms = append(rooms, r.Room)
+		}
+	}
+	return rooms
 }

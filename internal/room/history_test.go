@@ -70,7 +70,7 @@ func chaosStep(rt *rapid.T, w *world, tokens map[id.Room]int32, legsP, legsD map
 		if rapid.Bool().Draw(rt, "decode") {
 			n = w.d
 		}
-		n.perform(n.book.Abort(w.now, id.RID(room.String()), Because(ClientGone, "test")))
+		n.perform(n.book.Abort(w.now, id.RID(room.String()), 0, Because(ClientGone, "test")))
 	case 16:
 		w.advance(w.now.After(time.Duration(rapid.IntRange(1, 4000).Draw(rt, "ms")) * time.Millisecond))
 	case 17:

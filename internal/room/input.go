@@ -29,8 +29,10 @@ func (b *Book) LegArrived(now Mono, leg Leg) []Effect {
 		kind, cause = evLegMismatch, mismatch(leg.Tokens, r.ready.Tokens)
 	}
 	b.step(r, occurrence{kind: kind, leg: &leg, cause: cause})
-	if c := b.parked.take(leg.RID); c != nil && r.State.Live() {
-		b.step(r, occurrence{kind: evAbort, cause: c})
+	for _, a := range []attempt{{leg.RID, leg.Room}, {leg.RID, 0}} {
+		if c := b.parked.take(a); c != nil && r.State.Live() {
+			b.step(r, occurrence{kind: evAbort, cause: c})
+		}
 	}
 	return b.out
 }
@@ -47,7 +49,7 @@ func (b *Book) Admitted(now Mono, room id.Room) []Effect {
 }
 
 // Exported says that the engine wrote the next chunk of a room (prefill): its
-// payload bytes and checksum, and whether it is the last.
+// payload bytes and their kv.Sum, and whether it is the last.
 func (b *Book) Exported(now Mono, room id.Room, bytes int, sum uint64, last bool) []Effect {
 	b.begin(now)
 	r := b.known(room)
@@ -220,19 +222,23 @@ func (b *Book) Imported(now Mono, room id.Room, gen id.Generation, bytes int, su
 	return b.out
 }
 
-// Abort ends a room by its request id: the client left, the router or an
-// operator asked for it. An abort for an unknown request is parked and applied
-// when the request arrives.
-func (b *Book) Abort(now Mono, rid id.RID, cause *Cause) []Effect {
+// Abort ends a request by its id: the client left, the router or an operator
+// asked for it. With a room it ends only the attempt in that room, so that a late
+// abort of one attempt cannot reach the next. An abort for an unknown request is
+// parked and applied when the request arrives.
+func (b *Book) Abort(now Mono, rid id.RID, rm id.Room, cause *Cause) []Effect {
 	b.begin(now)
-	room, ok := b.rids[rid]
-	if !ok {
-		if n := b.parked.put(rid, cause, b.now.After(b.limits.Park)); n > 0 {
-			b.drops["parked_overflow"] += uint64(n)
-		}
+	at := rm
+	if at == 0 {
+		at = b.rids[rid]
+	}
+	if r := b.rooms[at]; r != nil && r.RID == rid {
+		b.step(r, occurrence{kind: evAbort, cause: cause})
 		return b.out
 	}
-	b.step(b.rooms[room], occurrence{kind: evAbort, cause: cause})
+	if n := b.parked.put(attempt{rid, rm}, cause, b.now.After(b.limits.Park)); n > 0 {
+		b.drops["parked_overflow"] += uint64(n)
+	}
 	return b.out
 }
 

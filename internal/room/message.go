@@ -45,12 +45,12 @@ type Message struct {
 
 	// COMMIT
 	Chunks uint32 // chunks imported
-	Sum    uint64 // fold of the chunks' checksums in order, see FoldSum
+	Sum    uint64 // fold of the chunks' payload sums (kv.Sum) in order, see FoldSum
 
 	// ABORT, FAIL
 	Cause Cause
 }
 
-// FoldSum adds one chunk's checksum to the running digest that COMMIT carries.
+// FoldSum adds one chunk's payload sum to the running digest that COMMIT carries.
 // It is order-sensitive: rotate left by one, then XOR.
 func FoldSum(sum, chunk uint64) uint64 { return (sum<<1 | sum>>63) ^ chunk }

@@ -6,38 +6,44 @@ import "github.com/tandem-llm/tandem/internal/id"
 type ridPark struct {
 	cap   int
 	order []parkedRID
-	cause map[id.RID]*Cause
+	cause map[attempt]*Cause
+}
+
+// attempt names one attempt of a request; with room 0, every one.
+type attempt struct {
+	rid  id.RID
+	room id.Room
 }
 
 type parkedRID struct {
-	rid   id.RID
+	attempt
 	until Mono
 }
 
 func newRIDPark(capacity int) ridPark {
-	return ridPark{cap: capacity, cause: make(map[id.RID]*Cause)}
+	return ridPark{cap: capacity, cause: make(map[attempt]*Cause)}
 }
 
-// put parks an abort until a time; the first cause for a rid stays. It returns
+// put parks an abort until a time; the first cause stays. It returns
 // how many older ones had to go.
-func (p *ridPark) put(rid id.RID, c *Cause, until Mono) (dropped int) {
-	if _, there := p.cause[rid]; there {
+func (p *ridPark) put(a attempt, c *Cause, until Mono) (dropped int) {
+	if _, there := p.cause[a]; there {
 		return 0
 	}
-	p.cause[rid] = c
-	p.order = append(p.order, parkedRID{rid, until})
+	p.cause[a] = c
+	p.order = append(p.order, parkedRID{a, until})
 	for len(p.order) > p.cap {
-		delete(p.cause, p.order[0].rid)
+		delete(p.cause, p.order[0].attempt)
 		p.order = p.order[1:]
 		dropped++
 	}
 	return dropped
 }
 
-// take returns and removes the abort parked for a rid, nil if none.
-func (p *ridPark) take(rid id.RID) *Cause {
-	c := p.cause[rid]
-	delete(p.cause, rid) // its place in order is skipped when it comes up
+// take returns and removes the abort parked for an attempt, nil if none.
+func (p *ridPark) take(a attempt) *Cause {
+	c := p.cause[a]
+	delete(p.cause, a) // its place in order is skipped when it comes up
 	return c
 }
 
@@ -50,7 +56,7 @@ func (p *ridPark) next() (Mono, bool) {
 
 func (p *ridPark) sweep(now Mono) {
 	for len(p.order) > 0 && p.order[0].until <= now {
-		delete(p.cause, p.order[0].rid)
+		delete(p.cause, p.order[0].attempt)
 		p.order = p.order[1:]
 	}
 }

@@ -114,7 +114,7 @@ func TestPublishingStopsAtDecodesWindow(t *testing.T) {
 func TestAnAbortOfDecodeEndsPrefillAtOnceAndIsNoFailure(t *testing.T) {
 	w := newWorld()
 	paired(w, 10)
-	w.d.perform(w.d.book.Abort(w.now, "1", Because(ClientGone, "gone")))
+	w.d.perform(w.d.book.Abort(w.now, "1", 0, Because(ClientGone, "gone")))
 	wantCause(t, w.d, ClientGone)
 	w.deliverToP(0)
 	wantCause(t, w.p, ClientGone)
@@ -146,15 +146,31 @@ func TestAnAbortByRequestIDThatComesBeforeItsLegIsAppliedToIt(t *testing.T) {
 	for _, side := range []Side{Prefill, Decode} {
 		w := newWorld()
 		n := []*node{w.p, w.d}[side]
-		n.perform(n.book.Abort(w.now, "1", Because(AbortRequest, "router")))
+		n.perform(n.book.Abort(w.now, "1", 0, Because(AbortRequest, "router")))
 		n.leg(room1, 10, 0, soon(w))
 		wantCause(t, n, AbortRequest)
 	}
 }
 
+func TestALateAbortOfOneAttemptDoesNotReachTheNext(t *testing.T) {
+	w := newWorld()
+	const first, second = id.Room(1), id.Room(2)
+	w.d.perform(w.d.book.LegArrived(w.now, Leg{Room: first, RID: "r", Tokens: 10, Deadline: soon(w)}))
+	w.d.perform(w.d.book.Fail(w.now, first, Because(TransferLost, "first attempt")))
+	w.d.perform(w.d.book.LegArrived(w.now, Leg{Room: second, RID: "r", Tokens: 10, Deadline: soon(w)}))
+	w.d.perform(w.d.book.Abort(w.now, "r", first, Because(AbortRequest, "late")))
+	if r := w.d.book.Get(second); r.State != Prealloc {
+		t.Fatalf("the second attempt is in %s with %v", r.State, r.Cause)
+	}
+	w.d.perform(w.d.book.Abort(w.now, "r", 0, Because(AbortRequest, "any attempt")))
+	if r := w.d.book.Get(second); r.State != Failed {
+		t.Fatalf("the second attempt is in %s after an abort of the request", r.State)
+	}
+}
+
 func TestAParkedAbortIsForgottenAfterItsTime(t *testing.T) {
 	w := newWorld()
-	w.p.perform(w.p.book.Abort(w.now, "1", Because(AbortRequest, "router")))
+	w.p.perform(w.p.book.Abort(w.now, "1", 0, Because(AbortRequest, "router")))
 	w.advance(w.now.After(DefaultPark))
 	w.p.leg(room1, 10, 0, soon(w))
 	want(t, w.p, Bootstrapping)
@@ -230,7 +246,7 @@ func TestAnUnpairedRoomGivesItsMemoryBackAndIsAdmittedAgainWhenPaired(t *testing
 func TestAdmissionThatLosesTheRaceWithTheEndGivesTheMemoryBack(t *testing.T) {
 	w := newWorld()
 	w.p.leg(room1, 10, 0, soon(w))
-	w.p.perform(w.p.book.Abort(w.now, "1", Because(ClientGone, "gone")))
+	w.p.perform(w.p.book.Abort(w.now, "1", 0, Because(ClientGone, "gone")))
 	w.p.held[room1] = &job{}
 	w.p.perform(w.p.book.Admitted(w.now, room1))
 	if !w.p.held[room1].stopped {
@@ -301,7 +317,7 @@ func TestAChunkOfAnotherGenerationIsDiscarded(t *testing.T) {
 func TestALateReadyIsAnsweredFromTheTombstone(t *testing.T) {
 	w := newWorld()
 	w.p.leg(room1, 10, 0, soon(w))
-	w.p.perform(w.p.book.Abort(w.now, "1", Because(ClientGone, "gone")))
+	w.p.perform(w.p.book.Abort(w.now, "1", 0, Because(ClientGone, "gone")))
 	w.p.free(room1)
 	w.d.leg(room1, 10, 0, soon(w))
 	w.d.admit(room1)
@@ -315,7 +331,7 @@ func TestTheFirstCauseWins(t *testing.T) {
 	w := newWorld()
 	paired(w, 10)
 	w.p.perform(w.p.book.Fail(w.now, room1, Because(EngineFailed, "first")))
-	w.p.perform(w.p.book.Abort(w.now, "1", Because(ClientGone, "second")))
+	w.p.perform(w.p.book.Abort(w.now, "1", 0, Because(ClientGone, "second")))
 	wantCause(t, w.p, EngineFailed)
 }
 
@@ -352,7 +368,7 @@ func TestAnAbortAfterTheHandOverStopsTheGeneration(t *testing.T) {
 	w.p.compute(room1)
 	w.deliverChunk()
 	want(t, w.d, Success)
-	w.d.perform(w.d.book.Abort(w.now, "1", Because(ClientGone, "gone")))
+	w.d.perform(w.d.book.Abort(w.now, "1", 0, Because(ClientGone, "gone")))
 	want(t, w.d, Success)
 	if !w.d.held[room1].stopped {
 		t.Fatal("the generation was not stopped")
@@ -374,7 +390,7 @@ func TestTombstonesAreBoundedAndForgottenOldestFirst(t *testing.T) {
 	b := New(Prefill, testChunk, Limits{Tombstones: 3})
 	for r := id.Room(1); r <= 5; r++ {
 		b.LegArrived(0, Leg{Room: r, RID: id.RID(r.String()), Tokens: 5, Deadline: 100})
-		b.Abort(0, id.RID(r.String()), Because(ClientGone, "gone"))
+		b.Abort(0, id.RID(r.String()), r, Because(ClientGone, "gone"))
 		b.Freed(0, r)
 	}
 	if b.Get(1) != nil || b.Get(2) != nil || b.Get(3) == nil || b.Remembered() != 3 {

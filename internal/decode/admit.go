@@ -1,0 +1,168 @@
+package decode
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/kv"
+	"github.com/tandem-llm/tandem/internal/room"
+	"github.com/tandem-llm/tandem/internal/svc"
+)
+
+// recheck is how long the admission loop sleeps at most while requests wait:
+// arena space that comes back is not signalled.
+const recheck = 50 * time.Millisecond
+
+// fifo is a queue of jobs from which any one can be taken out.
+type fifo struct{ list list.List }
+
+func (q *fifo) len() int { return q.list.Len() }
+
+func (q *fifo) push(j *job) { j.place, j.queue = q.list.PushBack(j), q }
+
+func (q *fifo) front() *job {
+	if e := q.list.Front(); e != nil {
+		return e.Value.(*job)
+	}
+	return nil
+}
+
+// leave takes a job out of the queue it stands in, if any.
+func (j *job) leave() {
+	if j.queue != nil {
+		j.queue.list.Remove(j.place)
+		j.queue, j.place = nil, nil
+	}
+}
+
+func (w *Worker) wakeAdmission() {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// admitLoop gives KV cells and import buffers in the order of arrival. The first
+// in line that does not fit holds the others back, so that none starves.
+func (w *Worker) admitLoop(ctx context.Context, l *svc.Loop) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		for w.admitNext() {
+			l.Progress()
+		}
+		l.Beat()
+		wait := time.Second
+		w.mu.Lock()
+		if w.queue.len() > 0 {
+			wait = recheck
+		}
+		w.mu.Unlock()
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.poke:
+		case <-w.cfg.Engine.Freed():
+		case <-timer.C:
+		}
+	}
+}
+
+// admitNext admits the first in line, if it fits. It says whether to go on.
+func (w *Worker) admitNext() bool {
+	w.mu.Lock()
+	j := w.queue.front()
+	if j == nil {
+		w.mu.Unlock()
+		return false
+	}
+	source := engine.Compute
+	if j.Room != 0 {
+		source = engine.Imported
+		if !w.takeBuffer(j) {
+			w.mu.Unlock()
+			return false
+		}
+	}
+	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
+	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: source, Gen: &j.Params, Due: j.Due}, j)
+	if err != nil {
+		j.releaseFree()
+		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
+			w.mu.Unlock()
+			return false
+		}
+		j.leave()
+		w.mu.Unlock()
+		cause := admissionCause(err)
+		if j.Room != 0 {
+			w.fail(j.Room, cause)
+		} else {
+			j.gen.end(cause, engine.Result{})
+			w.finished(j)
+		}
+		return true
+	}
+	j.seq = seq
+	j.leave()
+	w.mu.Unlock()
+	if j.Room != 0 {
+		w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room) })
+	}
+	return true
+}
+
+// takeBuffer takes the room's import buffer, all of it or nothing.
+func (w *Worker) takeBuffer(j *job) bool {
+	for range w.windowChunks(len(j.Tokens)) {
+		lease, err := w.cfg.Arena.Alloc(w.chunkBytes(len(j.Tokens)), "room "+j.Room.String())
+		if err != nil {
+			j.releaseFree()
+			return false
+		}
+		j.free = append(j.free, lease)
+	}
+	return true
+}
+
+func (j *job) releaseFree() {
+	for _, l := range j.free {
+		l.Release()
+	}
+	j.free = nil
+}
+
+// returnLease puts a buffer back into the room's window.
+func (w *Worker) returnLease(j *job, l *kv.Lease) {
+	w.mu.Lock()
+	j.free = append(j.free, l)
+	w.mu.Unlock()
+}
+
+func admissionCause(err error) *room.Cause {
+	var long *engine.TooLongError
+	switch {
+	case errors.As(err, &long):
+		return room.Because(room.TooLong, "%v", err)
+	case errors.Is(err, engine.ErrClosed):
+		return room.Because(room.Draining, "%v", err)
+	}
+	return room.Because(room.EngineFailed, "%v", err)
+}
+
+func causeOf(err error) *room.Cause {
+	var c *room.Cause
+	if errors.As(err, &c) {
+		return c
+	}
+	return room.Because(room.Draining, "the engine was stopped: %v", err)
+}
+
+func (w *Worker) fail(rm id.Room, cause *room.Cause) {
+	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Fail(now, rm, cause) })
+}

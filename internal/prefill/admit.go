@@ -1,0 +1,161 @@
+package prefill
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/kv"
+	"github.com/tandem-llm/tandem/internal/room"
+	"github.com/tandem-llm/tandem/internal/svc"
+)
+
+// recheck is how long the admission loop sleeps at most: arena space that other
+// rooms give back is not signalled.
+const recheck = 50 * time.Millisecond
+
+// wakeAdmission tells the admission loop to look again.
+func (w *Worker) wakeAdmission() {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// admitLoop gives resources to the rooms at the heads of the queues.
+func (w *Worker) admitLoop(ctx context.Context, l *svc.Loop) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		for w.admitNext() {
+			l.Progress()
+		}
+		l.Beat()
+		wait := time.Second
+		w.mu.Lock()
+		if w.paired.len()+w.unpaired.len() > 0 {
+			wait = recheck
+		}
+		w.mu.Unlock()
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.poke:
+		case <-w.cfg.Engine.Freed():
+		case <-timer.C:
+		}
+	}
+}
+
+// admitNext admits one room, if the first in line fits. It says whether to go on.
+func (w *Worker) admitNext() bool {
+	w.mu.Lock()
+	j, early := w.paired.front(), false
+	if j == nil && w.early < w.cfg.Unpaired {
+		j, early = w.unpaired.front(), true
+	}
+	if j == nil {
+		w.mu.Unlock()
+		return false
+	}
+	r := &run{w: w, job: j, early: early}
+	if !r.takeShare() {
+		w.mu.Unlock()
+		return false
+	}
+	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
+	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: engine.Compute, Export: true, Due: j.Due}, r)
+	if err != nil {
+		r.releaseFree()
+		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
+			w.mu.Unlock()
+			return false
+		}
+		j.leave()
+		w.mu.Unlock()
+		w.fail(j.Room, admissionCause(err))
+		return true
+	}
+	r.seq = seq
+	j.run = r
+	j.leave()
+	if early {
+		w.early++
+	}
+	w.mu.Unlock()
+	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room) })
+	return true
+}
+
+func admissionCause(err error) *room.Cause {
+	var long *engine.TooLongError
+	switch {
+	case errors.As(err, &long):
+		return room.Because(room.TooLong, "%v", err)
+	case errors.Is(err, engine.ErrClosed):
+		return room.Because(room.Draining, "%v", err)
+	}
+	return room.Because(room.EngineFailed, "%v", err)
+}
+
+func (w *Worker) fail(rm id.Room, cause *room.Cause) {
+	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Fail(now, rm, cause) })
+}
+
+// takeShare takes the arena share that admission promises: memory for two chunks,
+// or for all there are if fewer.
+func (r *run) takeShare() bool {
+	n := len(r.job.Tokens) - 1
+	c := r.w.info.Chunk
+	for i := 0; i < ShareChunks && (i == 0 || i*c < n); i++ {
+		if !r.grow(r.w.cfg.Engine.ChunkBytes(min(n, c))) {
+			r.releaseFree()
+			return false
+		}
+	}
+	return true
+}
+
+// grow takes one more chunk's memory from the arena, if it has it now.
+func (r *run) grow(size int) bool {
+	lease, err := r.w.cfg.Arena.Alloc(size, "room "+r.job.Room.String())
+	if err != nil {
+		return false
+	}
+	r.free = append(r.free, lease)
+	r.leases++
+	return true
+}
+
+// giveBack puts a lease into the share again, or returns what exceeds the share.
+func (r *run) giveBack(l *kv.Lease) {
+	if r.ended || len(r.free) >= ShareChunks {
+		l.Release()
+		r.leases--
+		return
+	}
+	r.free = append(r.free, l)
+}
+
+func (r *run) releaseFree() {
+	for _, l := range r.free {
+		l.Release()
+		r.leases--
+	}
+	r.free = nil
+}
+
+// releaseAll returns every lease the run still has. Nothing reads them any more.
+func (r *run) releaseAll() {
+	r.releaseFree()
+	for i := range r.chunks {
+		if l := r.chunks[i].lease; l != nil {
+			l.Release()
+			r.leases--
+			r.chunks[i].lease = nil
+		}
+	}
+}

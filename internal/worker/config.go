@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/engine/llama"
+	"github.com/tandem-llm/tandem/internal/engine/sim"
+)
+
+// Role is what a worker process does.
+type Role string
+
+const (
+	Prefill Role = "prefill" // computes KV and hands it over
+	Decode  Role = "decode"  // takes KV over and generates
+	Serve   Role = "serve"   // both in one, without a hand-over: the baseline
+)
+
+// Defaults of Config.
+const (
+	DefaultHost         = "127.0.0.1"
+	DefaultDeadline     = 5 * time.Minute // of a request that names none
+	MaxDeadline         = time.Hour
+	DefaultDrainTimeout = 30 * time.Second
+	DefaultBootstrap    = 8998 // SGLang's default for the registry
+	// DefaultContext is small enough for any machine; --context raises it.
+	DefaultContext = 8192
+	DefaultSlots   = 16
+)
+
+// Config says what a worker process is.
+type Config struct {
+	Role Role
+	Host string // to listen on; DefaultHost
+	Port int    // HTTP; 0 picks a free one
+
+	// Prefill's other ports; 0 picks a free one.
+	BootstrapPort int // registry
+	ControlPort   int // sessions
+	DataPort      int // KV
+
+	// Advertise is the host that a prefill worker announces to decode workers.
+	// Default: Host, or the first address of this machine if Host is a wildcard.
+	Advertise string
+	// InsecureBind allows addresses other than loopback. Without mTLS anybody
+	// who reaches the ports can use the worker.
+	InsecureBind bool
+
+	Engine string // "llama" or "sim"
+	Llama  llama.Config
+	Sim    sim.Config
+
+	Deterministic bool          // each sequence alone, whole chunks: a text depends on its request only
+	StepTarget    time.Duration // how long one engine call should take at most
+	ArenaBytes    int           // memory for chunks; 0: enough for every slot
+	Unpaired      int           // prefill: rooms that compute before READY
+	MaxQueue      int           // requests without resources
+	DrainTimeout  time.Duration // how long SIGTERM waits for rooms to finish
+
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Host == "" {
+		c.Host = DefaultHost
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Advertise == "" {
+		c.Advertise = c.Host
+		if ip := net.ParseIP(c.Host); ip != nil && ip.IsUnspecified() {
+			c.Advertise = firstAddress()
+		}
+	}
+	return c
+}
+
+// check refuses what cannot work, before anything is loaded.
+func (c Config) check() error {
+	switch c.Role {
+	case Prefill, Decode, Serve:
+	default:
+		return fmt.Errorf("role %q is none of prefill, decode, serve", c.Role)
+	}
+	if c.Engine != "llama" && c.Engine != "sim" {
+		return fmt.Errorf("engine %q is unknown: use llama, or sim to try the system without a model", c.Engine)
+	}
+	if !c.InsecureBind && !isLoopback(c.Host) {
+		return fmt.Errorf("--host %s is not loopback and the worker's ports have no authentication: use 127.0.0.1, or --insecure-bind on a network you trust", c.Host)
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func firstAddress() string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return DefaultHost
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	return DefaultHost
+}
+
+// listen binds a port now, so that what is announced is what is bound.
+func listen(host string, port int, what, flag string) (net.Listener, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("the %s port %s:%d cannot be bound: %w; free it or choose another with %s", what, host, port, err, flag)
+	}
+	return l, nil
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }

@@ -1,0 +1,205 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/api"
+	"github.com/tandem-llm/tandem/internal/chat"
+	"github.com/tandem-llm/tandem/internal/decode"
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/engine/llama"
+	"github.com/tandem-llm/tandem/internal/engine/sim"
+	"github.com/tandem-llm/tandem/internal/flight"
+	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/kv"
+	"github.com/tandem-llm/tandem/internal/prefill"
+	"github.com/tandem-llm/tandem/internal/room"
+	"github.com/tandem-llm/tandem/internal/svc"
+)
+
+// shutdownGrace is how long connections get to finish writing at the very end.
+const shutdownGrace = 2 * time.Second
+
+// Run is a worker process from start to end. It returns nil after a drain that
+// ctx's end asked for.
+func Run(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	lis, err := listen(cfg.Host, cfg.Port, "HTTP", "--port")
+	if err != nil {
+		return err
+	}
+	// What runs outlives ctx: a drain comes first.
+	g := svc.New(context.WithoutCancel(ctx), string(cfg.Role), cfg.Log)
+	s := &Server{cfg: cfg, self: id.NewIncarnation(), group: g, started: time.Now(), metrics: newMetrics()}
+	s.metrics.server.Store(s)
+	srv := api.NewServer(g.Context(), s.Handler(), slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug))
+	g.Go("http", func(context.Context, *svc.Loop) error {
+		if err := srv.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	defer func() {
+		g.Stop(nil)
+		_ = srv.Close()
+		g.Wait()
+	}()
+	cfg.Log.Info("listening", "role", cfg.Role, "addr", lis.Addr().String(), "incarnation", s.self)
+
+	closeEngine, err := s.load(g)
+	if err != nil {
+		return err
+	}
+	defer closeEngine() // runs before the group is stopped: it stops it itself
+	cfg.Log.Info("ready", "role", cfg.Role, "model", s.parts.Load().info.Model, "after", time.Since(s.started).Round(time.Millisecond))
+	<-ctx.Done()
+	s.drain(srv)
+	return nil
+}
+
+// load loads the engine and builds the worker around it. The function returned
+// stops everything that uses the engine, and closes it.
+func (s *Server) load(g *svc.Group) (closeEngine func(), err error) {
+	cfg := s.cfg
+	var backend engine.Backend
+	var selfTest any
+	switch cfg.Engine {
+	case "sim":
+		backend, err = sim.New(cfg.Sim)
+	default:
+		var b *llama.Backend
+		if b, err = llama.New(cfg.Llama); err == nil {
+			backend, selfTest = b, b.SelfTest()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the engine cannot be loaded: %w", err)
+	}
+	p := &parts{info: backend.Info(), selfTest: selfTest}
+	loop := engine.New(engine.Config{Backend: backend, Deterministic: cfg.Deterministic, StepTarget: cfg.StepTarget, Log: cfg.Log})
+	p.engine = loop
+	undo := func() {
+		g.Stop(nil)
+		g.Wait()
+		if p.arena != nil {
+			_ = p.arena.Close() // unmapping at exit: nobody reads it any more
+		}
+		if err := backend.Close(); err != nil {
+			cfg.Log.Warn("engine not closed", "err", err)
+		}
+	}
+	if err := s.build(g, p); err != nil {
+		undo()
+		return nil, err
+	}
+	g.Go("engine", func(ctx context.Context, _ *svc.Loop) error { return loop.Run(ctx) })
+	s.parts.Store(p)
+	return undo, nil
+}
+
+// build makes the worker of this role.
+func (s *Server) build(g *svc.Group, p *parts) (err error) {
+	cfg := s.cfg
+	template := p.info.Template
+	if template == "" {
+		template, p.stop = chat.Fallback, chat.FallbackStop
+		cfg.Log.Warn("the model has no chat template, as base models have none: chats are written out as a dialogue", "model", p.info.Model)
+	}
+	if p.chat, err = chat.New(template, p.info.BOS, p.info.EOS); err != nil {
+		return err
+	}
+	p.record = flight.New(string(cfg.Role), 0, s.ended)
+	if cfg.Role != Serve && p.info.HandOver != "" {
+		return fmt.Errorf("this model's KV cannot be handed over (%s): use tandem serve", p.info.HandOver)
+	}
+	if cfg.Role != Serve {
+		size := cfg.ArenaBytes
+		if size == 0 {
+			size = p.arenaBytes(cfg.Role)
+		}
+		if p.arena, err = kv.NewArena(kv.ArenaConfig{Bytes: size}); err != nil {
+			return err
+		}
+		cfg.Log.Info("arena", "bytes", size, "chunk_bytes", p.engine.ChunkBytes(p.info.Chunk), "chunk_tokens", p.info.Chunk)
+	}
+	switch cfg.Role {
+	case Prefill:
+		p.prefill = prefill.New(prefill.Config{Engine: p.engine, Arena: p.arena, Recorder: p.record, Log: cfg.Log, MaxQueue: cfg.MaxQueue, Unpaired: cfg.Unpaired})
+		return s.linkPrefill(g, p)
+	case Decode:
+		p.decode = decode.New(decode.Config{Engine: p.engine, Arena: p.arena, Recorder: p.record, Log: cfg.Log, MaxQueue: cfg.MaxQueue})
+		return s.linkDecode(g, p)
+	default:
+		p.decode = decode.New(decode.Config{Engine: p.engine, Recorder: p.record, Log: cfg.Log, MaxQueue: cfg.MaxQueue})
+		p.decode.Start(g, nil)
+		return nil
+	}
+}
+
+// arenaBytes is enough for every slot's share, and for some rooms that run ahead.
+func (p *parts) arenaBytes(role Role) int {
+	chunk := p.engine.ChunkBytes(p.info.Chunk) + 4096 // alignment
+	if role == Decode {
+		return chunk * p.info.Slots * decode.WindowChunks
+	}
+	return chunk * (p.info.Slots*prefill.ShareChunks + 2*prefill.MaxRoomChunks)
+}
+
+// ended writes a request's one terminal line and counts it.
+func (s *Server) ended(c *flight.Record) {
+	s.metrics.ended(c)
+	v := c.View()
+	level := slog.LevelInfo
+	if c.Cause().Failure() {
+		level = slog.LevelWarn
+	}
+	s.cfg.Log.Log(context.Background(), level, "request ended", "rid", v.RID, "room", v.Room, "outcome", v.Outcome, "code", v.Code, "detail", v.Detail,
+		"ms", v.TotalMS, "first_ms", v.FirstMS, "prompt", v.Prompt, "generated", v.Generated)
+}
+
+// drain leaves service: no new requests, those that a peer waits for finish,
+// within the drain's time.
+func (s *Server) drain(srv *http.Server) {
+	p := s.parts.Load()
+	s.draining.Store(true)
+	s.cfg.Log.Info("draining", "live", p.record.Live(), "timeout", s.cfg.DrainTimeout)
+	s.withdraw(p)
+	deadline := time.NewTimer(s.cfg.DrainTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for p.record.Live() > 0 {
+		select {
+		case <-tick.C:
+			continue
+		case <-deadline.C:
+			s.cfg.Log.Warn("drain timed out: the rest is aborted", "live", p.record.Live())
+			s.abortAll(p)
+		}
+		break
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		s.cfg.Log.Debug("connections cut at shutdown", "err", err)
+	}
+}
+
+func (s *Server) abortAll(p *parts) {
+	for _, v := range p.record.List(0) {
+		why := room.Because(room.DrainAbort, "the worker left service before the request was finished")
+		if p.prefill != nil {
+			p.prefill.Abort(v.RID, v.Room, why)
+		} else {
+			p.decode.Abort(v.RID, v.Room, why)
+		}
+	}
+}
