@@ -15,11 +15,12 @@ type job struct {
 	answer chan *room.Cause // cap 1: written once
 	record *flight.Record
 
-	queue   *fifo         // the one it stands in, nil if none
-	place   *list.Element // where
-	pairing bool          // READY came while an evicted run still winds down
-	run     *run          // resources, nil without
-	stopped bool          // StopWork came: Freed is owed
+	queue    *fifo         // the one it stands in, nil if none
+	place    *list.Element // where
+	pairing  bool          // READY came while an evicted run still winds down
+	run      *run          // resources, nil without
+	stopped  bool          // StopWork came: Freed is owed
+	answered bool          // the leg has its answer
 }
 
 // run is one admission of a room: its engine sequence and its chunks. An evicted

@@ -144,15 +144,20 @@ func (w *Worker) stop(e room.StopWork) {
 func (w *Worker) answer(e room.Answer) {
 	w.mu.Lock()
 	j := w.jobs[e.Room]
+	if j != nil {
+		j.answered = true
+	}
 	w.mu.Unlock()
 	if j != nil {
 		j.record.Finalize(e.Cause)
 		j.answer <- e.Cause
+		w.freed(j)
 	}
 }
 
 // freed looks whether a run has ended with nothing in the air: then its memory
-// goes back, and either the room is free or its next run may begin.
+// goes back, and either the room is free, once its leg has its answer, or its next
+// run may begin.
 func (w *Worker) freed(j *job) {
 	w.mu.Lock()
 	if r := j.run; r != nil {
@@ -166,10 +171,12 @@ func (w *Worker) freed(j *job) {
 		}
 		j.run = nil
 	}
-	done := j.stopped
-	if done {
+	done := j.stopped && j.answered
+	if w.jobs[j.Room] != j {
+		done = false // told already
+	} else if done {
 		delete(w.jobs, j.Room)
-	} else if j.pairing {
+	} else if j.pairing && !j.stopped {
 		j.pairing = false
 		w.paired.push(j)
 	}

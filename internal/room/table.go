@@ -60,11 +60,11 @@ var (
 // prefillRules is the prefill side, whole.
 var prefillRules = []rule{
 	{evLeg, in(Absent), Bootstrapping, do(adoptLeg, enqueue)},
-	{evLeg, in(Parked), Failed, do(adoptLeg, answer, bury)},
+	{evLeg, in(Parked), Failed, do(adoptLeg, stop, answer)},
 	{evLeg, in(Early), WaitingForInput, do(adoptLeg, enqueuePaired)},
 	{evLeg, both(liveP, terminal), stay, do(refuse)},
 
-	{evLegMismatch, in(Early), Failed, do(adoptLeg, adoptCause, tell, answer, bury)},
+	{evLegMismatch, in(Early), Failed, do(adoptLeg, adoptCause, tell, stop, answer)},
 	{evLegMismatch, both(in(Absent, Parked), both(liveP, terminal)), stay, do(never)},
 
 	{evAdmit, in(Bootstrapping), Computing, do(nothing)},
