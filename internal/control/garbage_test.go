@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -109,8 +110,16 @@ func TestConnectionsThatSayNothingAreBounded(t *testing.T) {
 		conns = append(conns, c)
 	}
 	canary(t, p, d, 1)
-	for _, c := range conns {
+	admitted := 0
+	for _, c := range conns { // who is admitted gets HTTP/2 SETTINGS, who is not gets EOF
+		c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		if n, _ := c.Read(make([]byte, 1)); n > 0 {
+			admitted++
+		}
 		c.Close()
+	}
+	if admitted > MaxPending || admitted == 0 {
+		t.Errorf("%d of %d silent connections admitted, at most %d", admitted, len(conns), MaxPending)
 	}
 }
 
@@ -165,6 +174,9 @@ func TestAReaderSurvivesBadFramesUntilTheBudgetIsSpent(t *testing.T) {
 	eventually(t, "the session of the one who sends garbage to end", func() bool {
 		return strings.Contains(p.heard(), "down 000000000000000e")
 	})
+	if !errors.Is(p.downErr, ErrGarbage) {
+		t.Errorf("it ended by %v", p.downErr)
+	}
 	canary(t, p, d, 50)
 }
 

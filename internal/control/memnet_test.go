@@ -62,6 +62,15 @@ func (m *memnet) freeze() {
 	}
 }
 
+// deafen lets no bytes come to the diallers on the connections made so far.
+func (m *memnet) deafen() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := 0; i < len(m.conns); i += 2 {
+		m.conns[i].r.set(func(h *half) { h.frozen = true })
+	}
+}
+
 func (m *memnet) thaw() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -155,6 +155,31 @@ func TestASinkThatReturnsNoCreditLosesTheLink(t *testing.T) {
 	get(t, h.settled, "the second")
 }
 
+func TestNothingIsSentBeyondTheCredit(t *testing.T) {
+	s, h, c, a := source(t, 1000, 5*time.Second)
+	publish(t, s, a, 0, 600)
+	publish(t, s, a, 1, 600)
+	publish(t, s, a, 2, 5000) // longer than the window: alone, when all of it is free
+	readChunk(t, c)
+	for seq, n := range []uint64{600, 600} {
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := c.Read(make([]byte, 1)); n > 0 {
+			t.Fatalf("the source sends without credit: %v", err)
+		}
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		c.Write(appendReply(nil, reply{typ: typeCredit, from: snkID, value: n}))
+		if x := readChunk(t, c); x.Seq != uint32(seq+1) {
+			t.Errorf("chunk %d, want %d", x.Seq, seq+1)
+		}
+	}
+	for seq := range uint64(3) {
+		c.Write(appendReply(nil, reply{typ: typeAck, from: snkID, room: 77, gen: 88, value: seq}))
+		if err := get(t, h.settled, "the ACK"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAnIdleLinkIsNotAStalledOne(t *testing.T) {
 	s, h, c, a := source(t, 1000, 20*time.Millisecond)
 	publish(t, s, a, 0, 1000)
@@ -367,3 +392,28 @@ func (k *acker) Arrived(p id.Incarnation, h transfer.Header, l *kv.Lease, err er
 	k.snk.Ack(p, h)
 }
 func (k *acker) LinkDown(id.Incarnation, error) {}
+
+func TestANewConnectionOfTheSamePeerEndsTheOldOne(t *testing.T) {
+	s, h, old, a := source(t, 1000, 5*time.Second) // a half-open one: the sink knows nothing of it any more
+	publish(t, s, a, 0, 100)
+	readChunk(t, old)
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var b [helloSize]byte
+	putHello(b[:], hello{sink: snkID, source: srcID, window: 1000, ticket: s.Issue(snkID)})
+	c.Write(b[:])
+	if err := get(t, h.down, "LinkDown of the old one"); !errors.Is(err, errReplaced) {
+		t.Errorf("link down: %v", err)
+	}
+	if err := get(t, h.settled, "its chunk"); !errors.Is(err, transfer.ErrLinkDown) {
+		t.Error(err)
+	}
+	get(t, h.up, "LinkUp of the new one")
+	publish(t, s, a, 1, 100)
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	io.ReadFull(c, b[:answerSize])
+	readChunk(t, c)
+}

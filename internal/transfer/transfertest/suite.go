@@ -5,10 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
+	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/kv"
 	"github.com/tandem-llm/tandem/internal/transfer"
 )
 
@@ -205,13 +209,19 @@ func cancelBefore(t *testing.T, r *rig) {
 		queued = append(queued, r.mustPublish(2, seq, 4<<20))
 	}
 	other := r.mustPublish(3, 0, 1000)
-	r.src.Cancel(r.snkID, 2, queued[0].Gen+1) // another generation: not this one
+	h, l := r.chunk(2, 9, 1000) // the same room, another generation: not meant
+	h.Gen++
+	h.Sum = kv.Checksum(h.ChunkID, l.Bytes())
+	if err := r.publish(h, l); err != nil {
+		t.Fatal(err)
+	}
 	r.src.Cancel(r.snkID, 2, queued[0].Gen)
 	for _, h := range queued[1:] { // the first of them may be on its way
 		r.waitSettled(h, transfer.ErrCanceled)
 	}
 	r.thaw()
 	r.waitSettled(other, nil)
+	r.waitSettled(h, nil)
 	r.wait("the first one settled", func() bool { _, ok := r.outcome(queued[0]); return ok })
 }
 
@@ -407,7 +417,20 @@ func garbage(t *testing.T, r *rig) {
 		}
 	}
 	r.waitSettled(r.mustPublish(2, 0, 1000), nil)
-	for _, c := range conns {
-		c.Close()
+	soon := time.Now().Add(time.Second)
+	var waiting atomic.Int32
+	var wg sync.WaitGroup
+	for _, c := range conns { // one that was turned away is closed, and needs no second
+		wg.Go(func() {
+			defer c.Close()
+			c.SetReadDeadline(soon)
+			if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+				waiting.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := waiting.Load(); n > 64 {
+		t.Errorf("%d connections without a ticket are kept, at most 64", n)
 	}
 }
