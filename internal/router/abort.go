@@ -106,6 +106,9 @@ func (a *aborter) run(ctx context.Context, l *svc.Loop) error {
 			}
 			a.deliver(ctx, batch)
 			l.Progress()
+			if len(batch) < a.connector.AbortBatch() {
+				rest(ctx, abortGather) // the first of a storm goes at once, the others together
+			}
 		}
 	}
 }
@@ -131,12 +134,17 @@ func (a *aborter) deliver(ctx context.Context, batch []abort) {
 			a.sent(len(batch), "failed")
 			return
 		}
-		pause := time.NewTimer(abortPause)
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
+		rest(ctx, abortPause)
+	}
+}
+
+// rest waits for d or for ctx.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	abortTimeout    = 2 * time.Second        // of one POST /abort_request
 	abortTries      = 3                      // then the worker is left to notice by itself
 	abortPause      = 100 * time.Millisecond // between tries
+	abortGather     = 5 * time.Millisecond   // between batches that were not full, so that the next is fuller
 	maxAborts       = 65_536                 // waiting for one worker; the oldest is dropped
 	lateWrite       = 500 * time.Millisecond // a write may outlast the deadline by this much
 	breakerFailures = 5                      // in a row open a breaker

@@ -27,8 +27,8 @@ func legTransport(dial DialFunc) *http.Transport {
 		DialContext:           dial,
 		DisableCompression:    true, // the answer is relayed as it is
 		MaxIdleConns:          1024,
-		MaxIdleConnsPerHost:   1024,             // a burst's connections are worth keeping for the next
-		IdleConnTimeout:       60 * time.Second, // shorter than a worker's, so that we close first
+		MaxIdleConnsPerHost:   1024,            // a burst's connections are worth keeping for the next
+		IdleConnTimeout:       8 * time.Second, // shorter than a worker's, and than the 10 s in which a storm's traces must be gone
 		ExpectContinueTimeout: time.Second,
 		TLSHandshakeTimeout:   dialTimeout,
 		WriteBufferSize:       32 << 10,
