@@ -43,7 +43,7 @@ const (
 var rows = []Row{
 	{room.Done, 200, "", 0, "the request ended without an error", ""},
 	{room.BadRequest, 400, typeInvalid, 0, "the body is not what the API takes", "Correct the field that the message names."},
-	{room.TooLong, 400, typeInvalid, 0, "prompt and max_tokens exceed the context", "Shorten the prompt or lower max_tokens."},
+	{room.TooLong, 400, typeInvalid, 0, "prompt and max_tokens exceed the context: shorten the prompt or lower max_tokens", "The operator sets the context with --context."},
 	{room.Poisoned, 422, typeInvalid, 0, "two workers in a row died while they served this request", "Do not send it again; report it with its rid."},
 	{room.DuplicateRoom, 409, typeInvalid, 0, "the room is live already", "Send every attempt with a new bootstrap_room."},
 	{room.RoomTaken, 409, typeInvalid, 0, "another decode worker has this room", "Send every attempt with a new bootstrap_room."},

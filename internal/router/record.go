@@ -145,6 +145,7 @@ func (b *book) ended(l *live) {
 // list returns the live records, oldest first, and the ended ones, newest first.
 func (b *book) list(most int) (running, ended []Record) {
 	b.mu.Lock()
+	running, ended = []Record{}, []Record{} // lists in JSON, also when empty
 	lives := make([]*live, 0, len(b.live))
 	for _, l := range b.live {
 		lives = append(lives, l)
