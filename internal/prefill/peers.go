@@ -9,16 +9,24 @@ import (
 	"github.com/tandem-llm/tandem/internal/transfer"
 )
 
-// sessions is what the worker hears of decode workers' sessions. Their coming
-// and going changes nothing before the fence.
+// sessions is what the worker hears of decode workers' sessions. Their going
+// changes nothing before the fence.
 type sessions struct{ w *Worker }
 
 // Control returns the worker's ear for control.Config.Handler.
 func (w *Worker) Control() control.Handler { return sessions{w} }
 
-func (sessions) SessionUp(control.Peer)            {}
 func (sessions) SessionDown(id.Incarnation, error) {}
 func (sessions) Drain(id.Incarnation)              {}
+
+// SessionUp repeats the endings that may have been lost with an earlier session.
+func (s sessions) SessionUp(p control.Peer) {
+	var rooms []id.Room
+	s.w.keeper.Look(func(b *room.Book) { rooms = b.BoundTo(p.Incarnation) })
+	for _, rm := range rooms {
+		s.w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.PeerUp(now, rm, p.Incarnation, 0) })
+	}
+}
 
 // Message takes one room message.
 func (s sessions) Message(p id.Incarnation, m room.Message) {

@@ -48,6 +48,9 @@ func (r *run) exported(c chunk) {
 	w.mu.Lock()
 	r.chunks = append(r.chunks, c)
 	w.mu.Unlock()
+	if c.last {
+		r.job.record.Note("computed", "exported", "")
+	}
 	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect {
 		w.mu.Lock()
 		current := r.job.run == r && !r.evicted && !r.job.stopped

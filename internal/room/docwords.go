@@ -45,7 +45,7 @@ var eventWords = [numEvents]string{
 	evReadyMismatch: "Guard: READY whose number of tokens or digest differs from the leg's.",
 	evExported:      "The engine wrote the next chunk.",
 	evSettled:       "The data plane is finished with a published chunk.",
-	evPeerUp:        "A session with the room's prefill worker is up, or up again.",
+	evPeerUp:        "A session with the room's other worker is up, or up again: what may have been lost with the old one is said again.",
 	evChunk:         "Guard: a chunk of this hand-over arrives: the next one, with the right borders, inside the window.",
 	evChunkBad:      "Guard: a chunk of this hand-over arrives out of order, with other borders, or beyond the window.",
 	evImported:      "A chunk was verified and is in the engine; more follow.",

@@ -53,7 +53,7 @@ func (e event) String() string {
 // events of each side, in the order the documents list them.
 var sideEvents = [2][]event{
 	Prefill: {evLeg, evLegMismatch, evAdmit, evReady, evReadyAgain, evReadyOther, evReadyMismatch, evExported,
-		evSettled, evCommit, evCommitBad, evPeerAbort, evPeerFail, evForeign, evAbortAck, evAbort, evFail, evPeerDown,
+		evSettled, evPeerUp, evCommit, evCommitBad, evPeerAbort, evPeerFail, evForeign, evAbortAck, evAbort, evFail, evPeerDown,
 		evLapse, evStall, evExpire, evDrain, evFreed},
 	Decode: {evLeg, evAdmit, evPeerUp, evChunk, evChunkBad, evImported, evImportedLast, evPeerAbort, evPeerFail,
 		evForeign, evAbortAck, evAbort, evFail, evPeerDown, evLapse, evExpire, evDrain, evFreed},

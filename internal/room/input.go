@@ -82,8 +82,8 @@ func (b *Book) Settled(now Mono, room id.Room, gen id.Generation, bytes int, cau
 	return b.out
 }
 
-// PeerUp says that a session with the prefill worker of a room is up (decode).
-// gen is a fresh generation, used if this is the room's first READY.
+// PeerUp says that a session with the other worker of a room is up, or up again.
+// gen is a fresh generation, used if this is the room's first READY (decode).
 func (b *Book) PeerUp(now Mono, room id.Room, peer id.Incarnation, gen id.Generation) []Effect {
 	b.begin(now)
 	r := b.known(room)

@@ -327,6 +327,16 @@ func TestALateReadyIsAnsweredFromTheTombstone(t *testing.T) {
 	wantCause(t, w.d, ClientGone)
 }
 
+func TestAnEndingThatWasLostWithASessionIsSaidAgainOnTheNext(t *testing.T) {
+	w := newWorld()
+	paired(w, 10)
+	w.p.perform(w.p.book.Fail(w.now, room1, Because(EngineFailed, "no memory")))
+	w.toD = nil // lost
+	w.p.perform(w.p.book.PeerUp(w.now, room1, w.d.inc, 0))
+	w.deliverToD(0)
+	wantCause(t, w.d, EngineFailed)
+}
+
 func TestTheFirstCauseWins(t *testing.T) {
 	w := newWorld()
 	paired(w, 10)

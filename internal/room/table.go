@@ -99,6 +99,9 @@ var prefillRules = []rule{
 	{evSettled, terminal, stay, do(nothing)},
 	{evSettled, in(Absent, Parked, Early, Bootstrapping, Computing, WaitingForInput), stay, do(dropUnknown)},
 
+	{evPeerUp, in(Failed), stay, do(tell)},
+	{evPeerUp, both(in(Absent, Parked, Early, Success), liveP), stay, do(nothing)},
+
 	{evCommit, in(Transferring), Success, do(stop, answer)},
 	{evCommit, in(Success), stay, do(dropTwice)},
 	{evCommit, in(Failed), stay, do(reply)},
