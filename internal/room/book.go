@@ -195,7 +195,7 @@ func (b *Book) due(r *Record) (at Mono, ev event, ok bool) {
 		}
 		return r.Deadline, evExpire, true
 	case Transferring:
-		if b.side == Prefill && r.outstanding > 0 {
+		if b.side == Prefill && (r.outstanding > 0 || r.committable()) {
 			return earlier(r.moved.After(b.limits.Stall), evStall)
 		}
 		return r.Deadline, evExpire, true
@@ -259,6 +259,9 @@ func (b *Book) lapseCause(r *Record, ev event) *Cause {
 	case evExpire:
 		return Because(Deadline, "the request's deadline passed in %s, %v after it got there", r.State, waited.Round(1e6))
 	case evStall:
+		if r.outstanding == 0 {
+			return Because(TransferStall, "every chunk was acknowledged and COMMIT did not come for %v", b.limits.Stall)
+		}
 		return Because(TransferStall, "%d published bytes were not fetched for %v", r.outstanding, b.limits.Stall)
 	}
 	if b.side == Decode {

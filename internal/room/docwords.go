@@ -60,7 +60,7 @@ var eventWords = [numEvents]string{
 	evFail:          "A fault on this worker: the engine refused, a chunk was corrupt.",
 	evPeerDown:      "The peer was fenced, or its data connection broke.",
 	evLapse:         "The state's own time is over, see Limits.",
-	evStall:         "Published bytes were not fetched for T_stall.",
+	evStall:         "Published bytes were not fetched for T_stall, or all were and COMMIT did not come for as long.",
 	evExpire:        "The request's deadline passed.",
 	evDrain:         "This worker leaves service.",
 	evFreed:         "No memory of the room is in use any more.",

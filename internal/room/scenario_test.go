@@ -264,6 +264,20 @@ func TestPublishedBytesThatNobodyFetchesFailTheRoom(t *testing.T) {
 	wantCause(t, w.p, TransferStall)
 }
 
+func TestACommitThatIsLostHoldsPrefillsMemoryNoLongerThanAStall(t *testing.T) {
+	w := newWorld()
+	paired(w, 3)
+	w.p.compute(room1)
+	w.deliverChunk()
+	w.deliverAck()
+	w.toP = nil // COMMIT
+	w.advance(w.now.After(DefaultStall - 1))
+	want(t, w.p, Transferring)
+	w.advance(w.now.After(1))
+	wantCause(t, w.p, TransferStall)
+	want(t, w.d, Success)
+}
+
 func TestAFencedPeerEndsOnlyItsOwnRooms(t *testing.T) {
 	w := newWorld()
 	paired(w, 10)
