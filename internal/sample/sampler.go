@@ -10,6 +10,7 @@ type Params struct {
 	Temperature float32 // ≤ 0 or NaN: greedy
 	TopP        float32 // nucleus mass in (0, 1); anything else keeps all
 	TopK        int     // candidates kept; ≤ 0 keeps all
+	MinP        float32 // in (0, 1]: least probability kept, as a share of the likeliest's; anything else keeps all
 }
 
 // Sampler holds scratch memory only, no state. Not safe for concurrent use.
@@ -25,7 +26,8 @@ type candidate struct {
 
 // Next chooses the token at position pos. Candidates are the TopK highest
 // logits (lower index first among equals); softmax with Temperature; of these
-// the smallest set whose mass reaches TopP; one of them by Uniform(seed, pos).
+// the smallest set whose mass reaches TopP; of these the ones MinP keeps; one of
+// them by Uniform(seed, pos).
 // NaN counts as impossible, +Inf as the largest finite logit. With no possible
 // token, or no logits, it returns 0.
 func (s *Sampler) Next(logits []float32, p Params, seed uint64, pos int32) int32 {
@@ -40,17 +42,28 @@ func (s *Sampler) Next(logits []float32, p Params, seed uint64, pos int32) int32
 	u := Uniform(seed, pos)
 	nucleus := p.TopP > 0 && p.TopP < 1
 	topK := p.TopK > 0 && p.TopK < len(logits)
-	if !nucleus && !topK {
+	minP := p.MinP > 0 && p.MinP <= 1
+	if !nucleus && !topK && !minP {
 		return drawAll(logits, top, p.Temperature, u, best)
 	}
+	least := math.Inf(-1) // of the logits MinP keeps
+	if minP {
+		least = float64(top) + float64(p.Temperature)*math.Log(float64(p.MinP))
+		if least != least { // an infinite temperature times log 1
+			least = float64(top)
+		}
+	}
 	s.cand = s.cand[:0]
-	floor := floor(logits, top, p, topK)
+	lowest := math.Nextafter32(float32(least), float32(math.Inf(-1)))
+	if nucleus || topK {
+		lowest = floor(logits, top, p, topK)
+	}
 	sum := 0.0
 	for i, l := range logits {
 		if !possible(l) {
 			continue
 		}
-		if f := finite(l); f >= floor {
+		if f := finite(l); f >= lowest {
 			w := weight(l, top, p.Temperature)
 			sum += w
 			s.cand = append(s.cand, candidate{int32(i), f, w})
@@ -74,9 +87,8 @@ func (s *Sampler) Next(logits []float32, p Params, seed uint64, pos int32) int32
 			sum += c.p
 		}
 	}
-	mass := sum
 	if nucleus {
-		mass = 0
+		mass := 0.0
 		for i, c := range s.cand {
 			if mass += c.p; mass >= sum*float64(p.TopP) {
 				s.cand = s.cand[:i+1]
@@ -84,7 +96,12 @@ func (s *Sampler) Next(logits []float32, p Params, seed uint64, pos int32) int32
 			}
 		}
 	}
-	return draw(s.cand, mass*u)
+	n, mass := 0, 0.0
+	for n < len(s.cand) && (n == 0 || float64(s.cand[n].logit) >= least) {
+		mass += s.cand[n].p
+		n++
+	}
+	return draw(s.cand[:n], mass*u)
 }
 
 // bins of floor's histogram: 1/8 of a unit of scaled logit each, so the last

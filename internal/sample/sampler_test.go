@@ -86,6 +86,15 @@ func reference(logits []float32, p Params) (kept []int32, prob map[int32]float64
 			}
 		}
 	}
+	if p.MinP > 0 {
+		least := float64(p.MinP) * prob[kept[0]]
+		for i, k := range kept {
+			if i > 0 && prob[k] < least*(1-1e-9) {
+				sum -= prob[k]
+				delete(prob, k)
+			}
+		}
+	}
 	for k := range prob {
 		prob[k] /= sum
 	}
@@ -103,6 +112,7 @@ func TestOnlyTokensOfTheNucleusAreDrawnAndAsOftenAsTheyShould(t *testing.T) {
 			Temperature: float32(rapid.IntRange(1, 30).Draw(t, "t")) / 10,
 			TopP:        float32(rapid.IntRange(0, 20).Draw(t, "p")) / 20,
 			TopK:        rapid.IntRange(0, n+1).Draw(t, "k"),
+			MinP:        float32(rapid.SampledFrom([]float64{0, 0, 0.013, 0.21, 0.77}).Draw(t, "m")),
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
 		_, want := reference(logits, p)
@@ -133,6 +143,7 @@ func TestNoLogitsMakeItPanicOrLeaveTheRange(t *testing.T) {
 			Temperature: rapid.SampledFrom([]float32{0, 1, 1e-38, 1e38, inf, nan, -1}).Draw(t, "t"),
 			TopP:        rapid.SampledFrom([]float32{0, 1, 0.5, 1e-30, nan, -1, inf}).Draw(t, "p"),
 			TopK:        rapid.SampledFrom([]int{0, 1, 2, 1 << 30, -1}).Draw(t, "k"),
+			MinP:        rapid.SampledFrom([]float32{0, 1, 0.5, 1e-30, nan, -1, inf}).Draw(t, "m"),
 		}
 		var s Sampler
 		x := s.Next(logits, p, rapid.Uint64().Draw(t, "seed"), int32(rapid.IntRange(-5, 5).Draw(t, "pos")))
@@ -151,7 +162,7 @@ func TestNothingAllocatesOnceWarm(t *testing.T) {
 		logits[i] = float32(i % 97)
 	}
 	var s Sampler
-	for _, p := range []Params{{}, {Temperature: 1}, {Temperature: 0.8, TopP: 0.9, TopK: 40}} {
+	for _, p := range []Params{{}, {Temperature: 1}, {Temperature: 0.8, TopP: 0.9, TopK: 40}, {Temperature: 1, MinP: 0.1}} {
 		s.Next(logits, p, 1, 1)
 		if n := testing.AllocsPerRun(50, func() { s.Next(logits, p, 1, 2) }); n != 0 {
 			t.Errorf("%+v: %v allocations", p, n)
