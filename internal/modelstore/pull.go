@@ -80,7 +80,7 @@ func (p *puller) hub(ctx context.Context) error {
 		base = hubURL
 	}
 	return fetch.Download{
-		URL:  strings.TrimSuffix(base, "/") + "/" + p.Hub.Repo + "/resolve/main/" + p.Hub.File,
+		URL:  strings.TrimSuffix(base, "/") + "/" + p.Hub.Repo + "/resolve/" + p.Hub.Revision + "/" + p.Hub.File,
 		Part: p.part(), SHA256: p.SHA256, Size: p.Size,
 		Label: p.Name, Progress: p.opts.Progress, Client: p.opts.Client,
 	}.Run(ctx)

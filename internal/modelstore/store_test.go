@@ -36,7 +36,7 @@ func newWorld(t *testing.T) *world {
 	sum := sha256.Sum256(content)
 	w := &world{content: content, bin: t.TempDir(), Known: Known{
 		Name: "tiny", File: "tiny.gguf", Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]),
-		Hub:   Hub{"owner/tiny", "tiny.gguf"},
+		Hub:   Hub{"owner/tiny", "main", "tiny.gguf"},
 		Parts: Parts{[]string{"tiny-part1", "tiny-part2", "tiny-part3"}, "1.0.0", []string{"tiny.part00", "tiny.part01", "tiny.part02"}},
 	}}
 	t.Setenv("PATH", w.bin)
@@ -340,8 +340,30 @@ func TestEveryKnownModelHasAChecksumALicenceAndASource(t *testing.T) {
 		t.Errorf("the default is %s, the first %s", Default, known[0].Name)
 	}
 	for _, k := range Models() {
-		if len(k.SHA256) != 64 || k.Size == 0 || k.Licence == "" || k.LicenceURL == "" || k.Source() == "" || len(k.Parts.Packages) != len(k.Parts.Members) {
+		if len(k.SHA256) != 64 || k.Size == 0 || k.Licence == "" || k.LicenceURL == "" || k.Source() == "" || k.Hub.Revision == "" || len(k.Parts.Packages) != len(k.Parts.Members) {
 			t.Errorf("%+v", k)
 		}
+	}
+}
+
+// What the cache holds was fetched by the table, so the table must be right about it.
+func TestTheTableSaysOfACachedModelWhatTheFileSays(t *testing.T) {
+	var seen int
+	for _, k := range Models() {
+		path, cached, err := Path(k, Options{})
+		if err != nil || !cached {
+			continue
+		}
+		seen++
+		info, err := gguf.ReadInfo(path)
+		if err != nil {
+			t.Error(err)
+		}
+		if has := info.ChatTemplate != ""; has != k.Template {
+			t.Errorf("%s: a chat template in the file: %v, in the table: %v", k.Name, has, k.Template)
+		}
+	}
+	if seen == 0 {
+		t.Skip("no known model is in the cache")
 	}
 }
