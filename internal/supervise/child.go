@@ -43,6 +43,7 @@ func (s *supervisor) start(c *child) {
 		return
 	}
 	c.cmd = cmd
+	s.say("%s runs as pid %d", c.Name, cmd.Process.Pid)
 	run := c.run
 	ctx, cancel := context.WithCancel(s.group.Context())
 	c.unwatch = cancel
