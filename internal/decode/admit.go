@@ -90,7 +90,8 @@ func (w *Worker) admitNext() bool {
 		}
 	}
 	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
-	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: source, Gen: &j.Params, Due: j.Due}, j)
+	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: source, Gen: &j.Params, Due: j.Due,
+		PromptLogprobs: j.PromptLogprobs, PromptFrom: j.PromptFrom}, j)
 	if err != nil {
 		j.releaseFree()
 		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
@@ -152,7 +153,7 @@ func admissionCause(err error) *room.Cause {
 	case errors.Is(err, engine.ErrClosed):
 		return room.Because(room.Draining, "%v", err)
 	}
-	return room.Because(room.EngineFailed, "%v", err)
+	return failureOf(err)
 }
 
 func causeOf(err error) *room.Cause {

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"container/list"
+	"errors"
 
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/flight"
@@ -11,7 +12,10 @@ import (
 	"github.com/tandem-llm/tandem/internal/transfer"
 )
 
-var _ engine.Handler = (*job)(nil)
+var (
+	_ engine.Handler       = (*job)(nil)
+	_ engine.PromptHandler = (*job)(nil)
+)
 
 // job is one request on this worker. Worker.mu guards it, but for gen.
 type job struct {
@@ -46,7 +50,12 @@ func (j *job) Space(_, _ int32, _ int) []byte      { return nil }
 func (j *job) Exported(_, _ int32, _ int, _ error) {}
 
 // Token hands one token to the stream.
-func (j *job) Token(t engine.Token, _ int32) { j.gen.token(t) }
+func (j *job) Token(t engine.Token, _ int32, lp *engine.Logprobs) { j.gen.token(Out{t, lp}) }
+
+// PromptToken keeps what the prompt's tokens would have been expected with.
+func (j *job) PromptToken(t engine.Token, _ int32, lp *engine.Logprobs) {
+	j.gen.promptToken(Out{t, lp})
+}
 
 // Imported takes the oldest chunk's buffer back from the engine.
 func (j *job) Imported(_, _ int32, err error) {
@@ -92,7 +101,7 @@ func (j *job) Done(res engine.Result) {
 		}
 		cause = &room.Cause{Code: room.Done}
 	case engine.FinishFailed:
-		cause = room.Because(room.EngineFailed, "%v", res.Err)
+		cause = failureOf(res.Err)
 		if j.Room != 0 {
 			w.fail(j.Room, cause)
 		}
@@ -102,4 +111,14 @@ func (j *job) Done(res engine.Result) {
 	j.gen.end(cause, res)
 	w.finished(j)
 	w.wakeAdmission()
+}
+
+// failureOf says whose fault a failed sequence is.
+func failureOf(err error) *room.Cause {
+	var param *engine.ParamError
+	var grammar *engine.GrammarError
+	if errors.As(err, &param) || errors.As(err, &grammar) || errors.Is(err, engine.ErrNoGrammar) {
+		return room.Because(room.BadRequest, "%v", err)
+	}
+	return room.Because(room.EngineFailed, "%v", err)
 }

@@ -115,6 +115,9 @@ type Request struct {
 	Params engine.Params
 	Due    time.Time // when it must have ended
 
+	PromptLogprobs int // as in engine.Request; needs Room 0
+	PromptFrom     int32
+
 	Room id.Room // 0: computed here from the start
 	Host string  // the prefill worker's registry, for a room
 	Port int
@@ -189,6 +192,7 @@ func (w *Worker) beginRoom(r Request) (gen *Generation, refused *room.Cause) {
 func (w *Worker) newJob(r Request, local bool) *job {
 	rec := w.cfg.Recorder.Open(r.RID, r.Room, len(r.Tokens))
 	j := &job{Request: r, w: w, gen: newGeneration(rec, local), record: rec}
+	j.gen.abort = func(cause *room.Cause) { w.Abort(r.RID, r.Room, cause) }
 	if !local {
 		j.bootstrap = net.JoinHostPort(r.Host, strconv.Itoa(r.Port))
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-
-	"github.com/tandem-llm/tandem/internal/sample"
 )
 
 // finish ends s once: it frees its cells, gives queued buffers back, and calls
@@ -17,6 +15,7 @@ func (l *Loop) finish(s *Seq, why Finish, err error) {
 		return
 	}
 	l.backend.Drop(s.slot)
+	s.chooser.close()
 
 	l.mu.Lock()
 	s.over = true
@@ -107,8 +106,4 @@ func (l *Loop) assert() {
 		panic(fmt.Sprintf("engine ledger: %d cells held, live sequences have %d; %d slots accounted for of %d",
 			l.ledger.held, cells, n, l.info.Slots))
 	}
-}
-
-func sampling(p *Params) sample.Params {
-	return sample.Params{Temperature: p.Temperature, TopP: p.TopP, TopK: p.TopK}
 }

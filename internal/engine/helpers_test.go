@@ -86,7 +86,7 @@ func (r *recorder) Imported(p0, p1 int32, err error) {
 	}
 }
 
-func (r *recorder) Token(t engine.Token, pos int32) {
+func (r *recorder) Token(t engine.Token, pos int32, _ *engine.Logprobs) {
 	func() {
 		defer r.hear("Token")()
 		if len(r.tokens) > 0 && pos != r.last+1 {

@@ -66,8 +66,8 @@ func (h *lived) Imported(p0, p1 int32, err error) {
 	h.event()
 }
 
-func (h *lived) Token(t engine.Token, pos int32) {
-	h.recorder.Token(t, pos)
+func (h *lived) Token(t engine.Token, pos int32, _ *engine.Logprobs) {
+	h.recorder.Token(t, pos, nil)
 	h.event()
 }
 

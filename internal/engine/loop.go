@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tandem-llm/tandem/internal/sample"
 )
 
 // Defaults of Config.
@@ -71,7 +69,7 @@ type Loop struct {
 	step    uint64 // turns begun, idle ones too
 	stepped uint64 // steps that did something
 	speed   speed
-	sampler sample.Sampler
+	choice  choosing
 	batch   []*Seq // owners of the batch's spans, parallel to spans
 	spans   []piece
 	rows    []Row
@@ -188,7 +186,7 @@ func (l *Loop) check(r *Request) error {
 			return fmt.Errorf("token %d at position %d is outside the vocabulary of %d", t, i, l.info.Vocab)
 		}
 	}
-	return nil
+	return l.checkParams(r)
 }
 
 // Freed receives, coalesced, after cells or a slot became free.

@@ -7,16 +7,35 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/sample"
 )
 
-// Params says how to choose tokens. The zero value is greedy.
+// Params says how to choose tokens. The zero value is greedy. In this order:
+// Bias, penalties, MinTokens, Grammar, Temperature, TopK, TopP, MinP; then one
+// number, which Seed and the position give, decides.
 type Params struct {
 	Temperature float32 // 0: greedy
 	TopP        float32 // nucleus mass in (0, 1]; 0 means 1
 	TopK        int     // candidates kept; 0 means all
+	MinP        float32 // least probability kept, as a share of the likeliest's; 0 means all
 	Seed        uint64  // the random stream's seed; with the position it is the sampler's whole state
-	MaxTokens   int     // tokens to generate, ≥ 1; reserved as cells at admission
-	IgnoreEOS   bool    // generate MaxTokens whatever the model says
+
+	Repetition float32       // over prompt and generated tokens; 0 and 1: none
+	Presence   float32       // over generated tokens; 0: none
+	Frequency  float32       // over generated tokens; 0: none
+	Bias       []sample.Bias // added to logits first
+	Grammar    string        // GBNF that the text must follow; "": none
+
+	MaxTokens  int     // tokens to generate, ≥ 1; reserved as cells at admission
+	MinTokens  int     // before so many nothing that ends the sequence can be chosen
+	IgnoreEOS  bool    // generate MaxTokens whatever the model says
+	StopTokens []Token // these end the sequence too, also with IgnoreEOS
+	Logprobs   int     // 0: none; n: of each token, and of the n−1 likeliest
+
+	// Before is how many of the request's last tokens were generated before, by
+	// whoever had the sequence: they count for penalties, MinTokens and Grammar,
+	// not for MaxTokens.
+	Before int
 }
 
 // KVSource says where the KV of the first n−1 tokens comes from.
@@ -39,6 +58,12 @@ type Request struct {
 	Export bool      // hand each computed chunk to Handler.Space and Handler.Exported
 	Gen    *Params   // nil: end after position n−2 (a prefill worker's request)
 	Due    time.Time // the request's deadline; earlier is computed first
+
+	// PromptLogprobs asks for those of the prompt's own tokens, handed to a
+	// PromptHandler: 0: none; n: of each, and of the n−1 likeliest. The prompt is
+	// then computed here, at MaxScoredRows tokens a step.
+	PromptLogprobs int
+	PromptFrom     int32 // position of the first token they are wanted of
 }
 
 // Cells returns the KV cells the request reserves at admission: prompt plus
@@ -69,8 +94,9 @@ type Handler interface {
 	Imported(p0, p1 int32, err error)
 
 	// Token hands over one generated token. pos is its position in the
-	// sequence. The end-of-generation token itself is not handed over.
-	Token(t Token, pos int32)
+	// sequence; lp is nil unless Params.Logprobs asked. A token that ends the
+	// sequence is not handed over.
+	Token(t Token, pos int32, lp *Logprobs)
 
 	// Done is the last call, exactly once, when all the sequence's cells are
 	// free and no buffer of it is in use.
@@ -109,6 +135,7 @@ func (f Finish) String() string {
 type Result struct {
 	Finish    Finish
 	Err       error
+	Stop      Token         // with FinishStop the token that ended it; −1 if nothing could follow
 	Computed  int           // prompt tokens evaluated here
 	Imported  int           // prompt tokens whose KV was imported
 	Generated int           // tokens handed to Handler.Token
@@ -123,6 +150,12 @@ var (
 	ErrNoSlot  = errors.New("no free sequence slot")
 	ErrClosed  = errors.New("the engine is closed")
 )
+
+// ParamError says that a request asks for what cannot be.
+type ParamError struct{ What string }
+
+// Error returns what.
+func (e *ParamError) Error() string { return e.What }
 
 // TooLongError says that a request can never fit the context.
 type TooLongError struct {

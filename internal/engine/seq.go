@@ -51,6 +51,7 @@ type Seq struct {
 	exported int32 // positions [0, exported) were handed to Exported
 	owes     bool  // the chunk that ends at pos waits for space
 	token    Token // last token sampled, not evaluated yet; from pos ≥ n on
+	chooser  *chooser
 	served   uint64
 	fed      uint64 // step in which it last imported
 	begun    time.Time

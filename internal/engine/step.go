@@ -144,6 +144,7 @@ func (l *Loop) promote() {
 // compute plans one batch, runs it and hands out what came of it.
 func (l *Loop) compute() bool {
 	l.gather()
+	l.limitScores()
 	if len(l.spans) == 0 {
 		return false
 	}
@@ -268,7 +269,7 @@ func (l *Loop) fill() {
 		l.begin(s)
 		s.served = l.step
 		for p := l.spans[i].pos; p < l.spans[i].end; p++ {
-			r := Row{Seq: s.slot, Pos: p, Logits: s.phase == decoding}
+			r := Row{Seq: s.slot, Pos: p, Logits: s.phase == decoding || s.req.scores(p)}
 			if int(p) < len(s.req.Tokens) {
 				r.Token = s.req.Tokens[p]
 			} else {
@@ -290,6 +291,7 @@ func (l *Loop) advance(s *Seq, p piece, row int) {
 		return
 	}
 	s.res.Computed += int(p.end - p.pos)
+	l.promptScores(s, p, row)
 	if s.req.Export && (s.pos%int32(l.info.Chunk) == 0 || s.pos == s.end) {
 		s.owes = true
 		l.export(s)
@@ -300,26 +302,25 @@ func (l *Loop) advance(s *Seq, p piece, row int) {
 	}
 }
 
-// generate samples the token that follows the row's.
+// generate chooses the token that follows the row's.
 func (l *Loop) generate(s *Seq, row int) {
-	g := s.req.Gen
-	logits := l.backend.Logits(row)
-	if len(logits) == 0 {
-		l.finish(s, FinishFailed, fmt.Errorf("the backend has no logits for row %d", row))
+	t, lp, ends, err := l.choose(s, row)
+	if err != nil {
+		l.finish(s, FinishFailed, err)
 		return
 	}
-	t := l.sampler.Next(logits, sampling(g), g.Seed, s.pos)
-	if !g.IgnoreEOS && l.backend.Tokenizer().EndOfGeneration(t) {
+	if ends {
+		s.res.Stop = t
 		l.finish(s, FinishStop, nil)
 		return
 	}
 	s.token = t
 	s.res.Generated++
-	if err := l.guard(s, func() { s.h.Token(t, s.pos) }); err != nil {
+	if err := l.guard(s, func() { s.h.Token(t, s.pos, lp) }); err != nil {
 		l.finish(s, FinishFailed, err)
 		return
 	}
-	if s.res.Generated >= g.MaxTokens {
+	if s.res.Generated >= s.req.Gen.MaxTokens {
 		l.finish(s, FinishLength, nil)
 	}
 }

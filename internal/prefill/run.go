@@ -63,8 +63,8 @@ func (r *run) exported(c chunk) {
 }
 
 // Imported and Token never come: the request imports and generates nothing.
-func (r *run) Imported(_, _ int32, _ error) {}
-func (r *run) Token(engine.Token, int32)    {}
+func (r *run) Imported(_, _ int32, _ error)                {}
+func (r *run) Token(engine.Token, int32, *engine.Logprobs) {}
 
 // Done ends the run's use of the engine.
 func (r *run) Done(res engine.Result) {

@@ -79,8 +79,9 @@ func (s *stream) take() bool {
 	tokens, ended := s.gen.Take()
 	if len(tokens) > 0 && !s.stopped {
 		text := ""
-		ids := tokens[:0:0]
-		for _, t := range tokens {
+		var ids []engine.Token
+		for _, o := range tokens {
+			t := o.Token
 			ids = append(ids, t)
 			part, stopped := s.stop.Push(s.detok.Push(s.tokens.Piece(t)))
 			text += part

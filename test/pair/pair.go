@@ -220,7 +220,9 @@ func Collect(t testing.TB, g *decode.Generation) ([]engine.Token, *room.Cause, e
 			t.Fatalf("the generation did not end within %v", Wait)
 		}
 		tokens, ended := g.Take()
-		all = append(all, tokens...)
+		for _, o := range tokens {
+			all = append(all, o.Token)
+		}
 		if ended {
 			cause, res := g.Ending()
 			return all, cause, res

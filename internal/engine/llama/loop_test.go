@@ -41,8 +41,8 @@ func (r *relay) Imported(p0, _ int32, _ error) {
 	defer r.mu.Unlock()
 	r.queued[p0].Release()
 }
-func (r *relay) Token(t engine.Token, _ int32) { r.tokens = append(r.tokens, t) }
-func (r *relay) Done(res engine.Result)        { r.done <- res }
+func (r *relay) Token(t engine.Token, _ int32, _ *engine.Logprobs) { r.tokens = append(r.tokens, t) }
+func (r *relay) Done(res engine.Result)                            { r.done <- res }
 
 func run(t *testing.T, b *Backend, c engine.Config) *engine.Loop {
 	c.Backend, c.Log = b, slog.New(slog.DiscardHandler)
