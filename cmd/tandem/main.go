@@ -68,7 +68,7 @@ The first Ctrl-C (or SIGTERM) ends a command in good order, the second at once.`
 	}
 	root.SetVersionTemplate("tandem {{.Version}}\n")
 	root.AddCommand(
-		newUpCmd(), newServeCmd(), newRouterCmd(), newPrefillCmd(), newDecodeCmd(), newModelCmd(),
+		newUpCmd(), newServeCmd(), newRouterCmd(), newPrefillCmd(), newDecodeCmd(), newModelCmd(), newLibCmd(),
 	)
 	return root
 }
