@@ -233,17 +233,20 @@ func (b *Book) Next() (Mono, bool) {
 	return b.timers[0].at, true
 }
 
-// Sweep applies every deadline that has passed.
+// Sweep applies every deadline that has passed, each once: one that a transition
+// leads to is for the next call, so that a Sweep always ends.
 func (b *Book) Sweep(now Mono) []Effect {
 	b.begin(now)
 	b.parked.sweep(b.now)
+	var passed []*Record
 	for len(b.timers) > 0 && b.timers[0].at <= b.now {
 		t := heap.Pop(&b.timers).(timer)
-		r := b.rooms[t.room]
-		if r == nil || r.timerAt != t.at {
-			continue
+		if r := b.rooms[t.room]; r != nil && r.timerAt == t.at {
+			r.timerAt = 0
+			passed = append(passed, r)
 		}
-		r.timerAt = 0
+	}
+	for _, r := range passed {
 		if at, ev, ok := b.due(r); ok && at <= b.now {
 			b.step(r, occurrence{kind: ev, cause: b.lapseCause(r, ev)})
 		} else {
