@@ -1,0 +1,53 @@
+# The targets and their variables: make help
+
+PORT    ?= 30000
+PREFILL ?= 1
+DECODE  ?= 1
+ENGINE  ?= llama
+MODEL   ?=
+ARGS    ?=
+
+FUZZTIME    ?= 10s
+STATICCHECK ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# -p 1: two packages with clocks in them disturb each other on a small machine.
+TESTFLAGS   ?= -p 1 -timeout 20m
+PKG         ?= ./...
+
+COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+# The race detector needs a C compiler; Go turns cgo off where it finds none.
+RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
+
+.DEFAULT_GOAL := help
+.PHONY: help up deps build test lint fuzz clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: build ## Serve on this machine until Ctrl-C: MODEL= ENGINE=llama|sim PREFILL=1 DECODE=1 PORT=30000 ARGS='-- …'
+	@exec ./bin/tandem up --engine '$(ENGINE)' --prefill '$(PREFILL)' --decode '$(DECODE)' --port '$(PORT)' \
+		$(if $(MODEL),--model '$(MODEL)') $(ARGS)
+
+deps: ## Install what is missing (libffi), through this machine's own package client
+	@scripts/deps.sh
+
+build: deps ## Build ./bin/tandem
+	go build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o bin/tandem ./cmd/tandem
+
+# The library is fetched before the tests and not in them, so that a test that needs
+# it fails for one reason only.
+test: build ## Run every test, with the race detector if there is a C compiler: PKG=./...
+	@./bin/tandem lib >/dev/null
+	TANDEM_REQUIRE_LLAMA=1 go test $(RACE) $(TESTFLAGS) $(PKG)
+
+lint: ## gofmt, go vet (this platform and macOS), staticcheck
+	@bad=$$(git ls-files -co --exclude-standard -- '*.go' | xargs gofmt -l); \
+		if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w):"; echo "$$bad"; exit 1; fi
+	go vet ./...
+	GOOS=darwin GOARCH=arm64 go vet ./...
+	$(STATICCHECK) ./...
+
+fuzz: ## Run every fuzz target for FUZZTIME=10s
+	@FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
+
+clean: ## Remove what was built; caches of models and libraries stay
+	rm -rf bin
