@@ -2,6 +2,9 @@ package decode
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +142,11 @@ func (ps *peers) ask(ctx context.Context, p *peer) {
 		p.control = addr
 	}
 	ps.mu.Unlock()
+	var refused *room.Cause
+	if errors.As(err, &refused) {
+		ps.giveUp(p, refused)
+		return
+	}
 	if err != nil {
 		ps.w.log.Warn("no answer from a prefill worker's registry", "bootstrap", p.bootstrap, "err", err)
 		return
@@ -147,6 +155,17 @@ func (ps *peers) ask(ctx context.Context, p *peer) {
 		ps.w.sessions.Forget(old)
 	}
 	ps.w.sessions.Dial(addr)
+}
+
+// giveUp fails the rooms that wait for a worker with which there will be no session.
+func (ps *peers) giveUp(p *peer, why *room.Cause) {
+	ps.mu.Lock()
+	waiting := slices.Collect(maps.Keys(p.waiting))
+	clear(p.waiting)
+	ps.mu.Unlock()
+	for _, rm := range waiting {
+		ps.w.fail(rm, why)
+	}
 }
 
 // find returns the peers at a control address or with an incarnation.

@@ -46,7 +46,8 @@ type Sessions interface {
 }
 
 // Lookup asks the registry at a bootstrap address (host:port) where that prefill
-// worker's control port is.
+// worker's control port is. A *room.Cause says why there will be no session with
+// it: the rooms that wait for one end with that.
 type Lookup func(ctx context.Context, bootstrap string) (control string, err error)
 
 // Worker is a decode worker. It implements transfer.SinkHandler; Control returns

@@ -98,6 +98,9 @@ func (s *Server) linkDecode(g *svc.Group, p *parts) error {
 		answer, err := client.Lookup(ctx, addr)
 		// It is only asked while there is no session, and then an old answer is of no use.
 		client.Drop(addr, answer)
+		if err == nil {
+			err = refusal(node, answer)
+		}
 		return answer.ControlAddr, err
 	}})
 	run(g, "transfer", sink.Run)
@@ -107,6 +110,18 @@ func (s *Server) linkDecode(g *svc.Group, p *parts) error {
 		client.Close()
 		return nil
 	})
+	return nil
+}
+
+// refusal returns why there is no session with the prefill worker that a registry
+// names, if one of the two refused it. It may be out of date by the pause until the
+// next attempt.
+func refusal(node *control.Node, a bootstrap.Answer) error {
+	for _, d := range node.Dials() {
+		if d.Addr == a.ControlAddr && d.Refused != nil {
+			return d.Refused
+		}
+	}
 	return nil
 }
 

@@ -41,7 +41,8 @@ func Run(ctx context.Context, cfg Config) error {
 	s := &Server{cfg: cfg, self: id.NewIncarnation(), group: g, started: time.Now(), metrics: newMetrics()}
 	s.metrics.server.Store(s)
 	srv := api.NewServer(g.Context(), s.Handler(), slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug))
-	g.Go("http", func(context.Context, *svc.Loop) error {
+	g.Go("http", func(ctx context.Context, _ *svc.Loop) error {
+		defer context.AfterFunc(ctx, func() { _ = srv.Close() })() // a load that failed waits for this loop
 		if err := srv.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
