@@ -18,7 +18,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz clean
+.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,15 @@ lint: ## gofmt, go vet (this platform and macOS), staticcheck
 
 fuzz: ## Run every fuzz target for FUZZTIME=10s
 	@FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
+
+mutate: ## Take every action and transition of the room protocol out in turn; the tests must notice
+	@ulimit -v 8000000; TANDEM_MUTATION=1 go test ./internal/room -run EveryMutant -v -timeout 60m
+
+demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look at every gauge: URL= STREAMS=60 ROUNDS=3
+	@go run ./bench/cascade --url '$(or $(URL),http://127.0.0.1:$(PORT))' --streams '$(or $(STREAMS),60)' --rounds '$(or $(ROUNDS),3)'
+
+bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem serve: MODEL= PAIRS=10
+	@go run ./bench/e2e --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),10)'
 
 clean: ## Remove what was built; caches of models and libraries stay
 	rm -rf bin
