@@ -29,6 +29,9 @@ type Backend struct {
 	lengths []int32 // positions [0, lengths[s]) of sequence s are in the cache
 	asked   []bool  // rows of the last batch that have logits
 	seqOf   [1]yzma.SeqId
+
+	tokens    *yzma.TokenDataArray // what grammars mask; made by the first
+	tokenData []yzma.TokenData
 }
 
 // Sequence numbers of the spares, after the slots.

@@ -119,9 +119,10 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 	p.NCtx = uint32(b.c.Context)
 	p.NBatch, p.NUbatch = uint32(b.rows), uint32(b.rows)
 	p.NSeqMax = uint32(b.c.Slots + spares)
-	// One row of logits per sequence is all the step loop ever asks for.
-	p.NOutputsMax = uint32(b.c.Slots + spares)
-	p.NOutputsMaxPerSeq = 1
+	// One row of logits per sequence, and those of one prompt whose log
+	// probabilities are asked for, are all that the step loop ever wants.
+	p.NOutputsMax = uint32(b.c.Slots + spares + engine.MaxScoredRows)
+	p.NOutputsMaxPerSeq = engine.MaxScoredRows
 	p.NThreads, p.NThreadsBatch = int32(b.c.Threads), int32(b.c.Threads)
 	p.FlashAttentionType = yzma.FlashAttentionTypeEnabled // V is stored by row only with it
 	p.TypeK, p.TypeV = k, k
