@@ -16,6 +16,8 @@ type Info struct {
 	Build    string         // backend and library version, e.g. "llama.cpp v0.5.0 cpu"
 	Cells    int            // KV cells in total, shared by all sequences (n_ctx)
 	Slots    int            // sequences that may live at once, spares not counted
+	Seqs     int            // sequence ids, from 0: Slots, and those for cached sequences; 0 means Slots
+	Window   int            // 0: a sequence can be forked or cut at any position; W > 0: only where W positions before it are left; −1: only at its end
 	Vocab    int            // number of tokens in the vocabulary
 	Train    int            // context length the model was trained for; 0 if unknown
 	Chunk    int            // C: hand-over chunks have their borders at multiples of it
@@ -42,8 +44,9 @@ type Backend interface {
 	Tokenizer() Tokenizer
 
 	// Compute evaluates the rows in one library call and extends their
-	// sequences. After an error none of the rows' sequences may be trusted:
-	// the caller drops them.
+	// sequences. After an error no row is in the cache. What the sequences had
+	// before is still there after Interrupt; after any other error it may not be
+	// trusted, and the caller drops them.
 	Compute(rows []Row) error
 
 	// Logits returns the logits of rows[i] of the last Compute, of length
@@ -65,13 +68,23 @@ type Backend interface {
 	// unchanged.
 	Import(seq id.SeqID, p0, p1 int32, src []byte) error
 
+	// Fork makes dst, which is empty, share positions [0, p1) of src: no cell is
+	// copied or taken. CanFork says whether dst could be continued there, and
+	// whether the backend has what that takes.
+	CanFork(src id.SeqID, p1 int32) bool
+	Fork(src, dst id.SeqID, p1 int32) error
+
+	// Kept returns the first position of seq that every layer still has: above 0
+	// only with a sliding window. From Kept + Window on it can be cut and continued.
+	Kept(seq id.SeqID) int32
+
 	// Truncate drops positions ≥ p0 of seq; Drop drops all of it. Both free the
 	// cells at once.
 	Truncate(seq id.SeqID, p0 int32)
 	Drop(seq id.SeqID)
 
-	// Interrupt asks a running Compute to return early, if the backend can. The
-	// interrupted batch's sequences must all be dropped. Safe from any goroutine.
+	// Interrupt asks a running Compute to return early, if the backend can, with
+	// an error. Safe from any goroutine.
 	Interrupt()
 
 	// Close frees the library's memory. No call may be running or follow.

@@ -14,7 +14,6 @@ func (l *Loop) finish(s *Seq, why Finish, err error) {
 	if s.over {
 		return
 	}
-	l.backend.Drop(s.slot)
 	s.chooser.close()
 
 	l.mu.Lock()
@@ -26,8 +25,13 @@ func (l *Loop) finish(s *Seq, why Finish, err error) {
 	} else if l.cause != nil && why == FinishFailed {
 		why, err = FinishCanceled, l.cause // interrupted by the shutdown
 	}
-	l.ledger.give(s.cells, s.slot)
+	drop := l.keep(s)
 	l.mu.Unlock()
+	if drop != noID {
+		l.backend.Drop(drop)
+	} else if s.placed() { // cancelled while a call computed more
+		l.backend.Truncate(s.slot, s.pos)
+	}
 
 	s.res.Finish, s.res.Err = why, err
 	now := l.now()
@@ -45,6 +49,10 @@ func (l *Loop) finish(s *Seq, why Finish, err error) {
 	}
 	l.enterPhase(s, ended)
 	l.guard(s, func() { s.h.Done(s.res) })
+	l.signalFreed()
+}
+
+func (l *Loop) signalFreed() {
 	select {
 	case l.freed <- struct{}{}:
 	default:
@@ -94,16 +102,10 @@ func (l *Loop) guard(s *Seq, f func()) (err error) {
 func (l *Loop) assert() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	cells := 0
-	for _, s := range l.live {
-		cells += s.cells
+	if wrong := l.ledger.audit(l.step, l.info.Seqs); wrong != "" {
+		panic("engine ledger: " + wrong)
 	}
-	for _, s := range l.arrivals {
-		cells += s.cells
-	}
-	n := len(l.live) + len(l.arrivals) + len(l.ledger.slots)
-	if cells != l.ledger.held || n != l.info.Slots {
-		panic(fmt.Sprintf("engine ledger: %d cells held, live sequences have %d; %d slots accounted for of %d",
-			l.ledger.held, cells, n, l.info.Slots))
+	if n := len(l.live) + len(l.arrivals); n != l.ledger.live {
+		panic(fmt.Sprintf("engine ledger: %d live sequences, %d counted", n, l.ledger.live))
 	}
 }

@@ -19,7 +19,7 @@ var small = sim.Config{Cells: 600, Slots: 3, Chunk: 32}
 // life is one request of a random history.
 type life struct {
 	tokens   []engine.Token
-	kind     string // "serve", "prefill" or "decode"
+	kind     string // "serve", "prefill", "decode", or "have": decode beside what the cache has
 	max      int
 	cancelAt int // cancel at the n-th event the handler hears; −1 never
 	refuse   int // Space says nil this many times
@@ -77,7 +77,7 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 		lives := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) life {
 			return life{
 				tokens:   prompt(rapid.IntRange(1, 150).Draw(t, "n"), engine.Token(rapid.IntRange(0, 9).Draw(t, "salt"))),
-				kind:     rapid.SampledFrom([]string{"serve", "prefill", "decode"}).Draw(t, "kind"),
+				kind:     rapid.SampledFrom([]string{"serve", "prefill", "decode", "have"}).Draw(t, "kind"),
 				max:      rapid.IntRange(1, 40).Draw(t, "max"),
 				cancelAt: rapid.IntRange(-20, 20).Draw(t, "cancelAt"),
 				refuse:   rapid.IntRange(0, 3).Draw(t, "refuse"),
@@ -85,11 +85,14 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 		}), 1, 12).Draw(rt, "lives")
 		chunks := make([][]blob, len(lives))
 		for i, f := range lives {
-			if f.kind == "decode" {
+			if f.kind == "decode" || f.kind == "have" {
 				chunks[i] = handOver(t, source, f.tokens).chunks
 			}
 		}
-		b, err := sim.New(small)
+		c := small
+		c.CacheSeqs = rapid.SampledFrom([]int{-1, 1, 3}).Draw(rt, "cacheSeqs")
+		c.Window = rapid.SampledFrom([]int{0, 0, 40, -1}).Draw(rt, "window")
+		b, err := sim.New(c)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -108,12 +111,19 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 			switch f.kind {
 			case "prefill":
 				r.Gen, r.Export = nil, true
-			case "decode":
+			case "decode", "have":
 				r.KV = engine.Imported
 			}
+			if f.kind == "have" {
+				r.Have = int32(l.Cached(f.tokens))
+			}
 			s, err := l.Admit(r, h)
-			for errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
-				<-l.Freed()
+			for errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) || errors.Is(err, engine.ErrHaveGone) {
+				if errors.Is(err, engine.ErrHaveGone) {
+					r.Have = 0
+				} else {
+					<-l.Freed()
+				}
 				s, err = l.Admit(r, h)
 			}
 			if err != nil {
@@ -122,6 +132,9 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 			h.seq <- s
 			wg.Go(func() {
 				for _, c := range chunks[i] {
+					if c.p0 < r.Have {
+						continue
+					}
 					switch err := s.Import(c.p0, c.p1, c.b); {
 					case err == nil:
 						h.taken++
@@ -133,6 +146,10 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		wait(l)
+		if cached := l.Cache(); b.Used() != cached.Cells {
+			rt.Fatalf("%d cells used, %+v cached", b.Used(), cached)
+		}
 		stop()
 		if held, _ := l.Cells(); held != 0 || b.Used() != 0 || l.Load() != (engine.Load{}) || l.Panics() != 0 {
 			rt.Fatalf("%d cells held, %d used, %+v, %d panics", held, b.Used(), l.Load(), l.Panics())
@@ -165,7 +182,7 @@ func judge(t *rapid.T, f life, h *lived, res engine.Result) {
 		}
 		want = want[:len(h.recorder.tokens)]
 	case engine.FinishPrefilled:
-		if f.kind != "prefill" || res.Computed != len(f.tokens)-1 {
+		if f.kind != "prefill" || res.Computed+res.Cached != len(f.tokens)-1 {
 			t.Fatalf("%+v", res)
 		}
 		want = nil
@@ -180,6 +197,11 @@ func judge(t *rapid.T, f life, h *lived, res engine.Result) {
 			t.Fatalf("exported up to %d of %d", end, len(f.tokens)-1)
 		}
 	case engine.FinishLength:
+	case engine.FinishFailed: // rare, and only where positions leave the window
+		if f.kind != "have" || !errors.Is(res.Err, engine.ErrHaveGone) {
+			t.Fatalf("%+v", res)
+		}
+		want = nil
 	default:
 		t.Fatalf("%+v", res)
 	}

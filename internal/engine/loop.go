@@ -39,6 +39,10 @@ type Config struct {
 	// is in the batch. (With llama.cpp it still depends, in the last digits, on
 	// the order of the sequence's cells in the cache.)
 	Deterministic bool
+	// NoPrefixCache computes every prompt whole and drops sequences when they end.
+	// Deterministic implies it: KV that was computed in other pieces differs in
+	// the last digits. Request.After works all the same.
+	NoPrefixCache bool
 	// Log hears of refusals by the backend and panics of handlers. Default slog.Default.
 	Log *slog.Logger
 	// Now is the clock. Default time.Now.
@@ -58,6 +62,8 @@ type Loop struct {
 
 	mu          sync.Mutex
 	ledger      ledger
+	cache       Cache // counters only
+	flush       bool
 	arrivals    []*Seq
 	closed      bool
 	cause       error // why Run's context ended
@@ -76,6 +82,7 @@ type Loop struct {
 	asks    []ask
 	asking  []*Seq
 	plan    []piece
+	watched []*track
 
 	load   [phases]atomic.Int64
 	call   atomic.Pointer[callState]
@@ -112,7 +119,11 @@ func New(c Config) *Loop {
 	}
 	// Every slot may decode and a prompt must still get on.
 	c.MaxStep = max(c.MaxStep, info.Slots+1)
+	if info.Seqs < info.Slots {
+		info.Seqs = info.Slots
+	}
 	if c.Deterministic {
+		c.NoPrefixCache = true
 		c.MaxStep = max(c.MaxStep, info.Chunk)
 	}
 	if c.ImportBudget <= 0 {
@@ -127,7 +138,7 @@ func New(c Config) *Loop {
 	return &Loop{
 		cfg: c, backend: c.Backend, info: info, log: c.Log, now: c.Now,
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1),
-		ledger: newLedger(info.Cells, info.Slots),
+		ledger: newLedger(info.Cells, info.Slots, info.Seqs),
 	}
 }
 
@@ -145,17 +156,29 @@ func (l *Loop) Admit(r *Request, h Handler) (*Seq, error) {
 	if err := l.check(r); err != nil {
 		return nil, err
 	}
-	s := &Seq{loop: l, req: r, h: h, cells: r.Cells(), end: int32(len(r.Tokens) - 1), admitted: l.now()}
+	s := &Seq{loop: l, req: r, h: h, slot: noID, next: r.Have, end: int32(len(r.Tokens) - 1), due: r.Due, admitted: l.now()}
+	if !l.cfg.NoPrefixCache {
+		s.marks = marksOf(r.Tokens, l.info.Chunk)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, ErrClosed
 	}
-	slot, err := l.ledger.take(s.cells)
-	if err != nil {
+	if err := l.promise(s); err != nil {
 		return nil, err
 	}
-	s.slot = slot
+	first := int32(0)
+	if r.After != nil {
+		first = s.end
+	}
+	var err error
+	if s.track, err = l.ledger.admit(s, first, int32(r.Cells())); err != nil {
+		return nil, err
+	}
+	if s.from != nil {
+		s.from.pins++
+	}
 	l.arrivals = append(l.arrivals, s)
 	l.load[waiting].Add(1)
 	l.poke()
@@ -178,6 +201,10 @@ func (l *Loop) check(r *Request) error {
 		return e
 	case r.Gen != nil && r.Gen.MaxTokens > l.info.Cells-n:
 		return &TooLongError{Prompt: n, MaxTokens: r.Gen.MaxTokens, Cells: l.info.Cells}
+	case r.Have != 0 && (r.KV != Imported || r.Have < 0 || int(r.Have) > n-1):
+		return fmt.Errorf("have is %d: only an imported prompt has it, of at most %d", r.Have, n-1)
+	case r.After != nil && (r.KV != Compute || r.Gen == nil || r.Export || r.PromptLogprobs > 0 || r.After.loop != l || !slices.Equal(r.After.req.Tokens, r.Tokens)):
+		return errors.New("a sequence can only come after one of the same prompt and engine, and generates")
 	case (r.KV == Imported || r.Export) && l.info.HandOver != "":
 		return fmt.Errorf("KV of this model cannot be handed over: %s", l.info.HandOver)
 	}
@@ -256,6 +283,11 @@ func (l *Loop) shutdown(cause error) {
 		l.finish(s, FinishCanceled, cause)
 	}
 	l.sweep()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := l.ledger.oldest(nil); t != nil; t = l.ledger.oldest(nil) {
+		l.evict(t)
+	}
 }
 
 // poke wakes an idle loop. It never waits: one token in the channel is enough.

@@ -64,6 +64,17 @@ type Request struct {
 	// then computed here, at MaxScoredRows tokens a step.
 	PromptLogprobs int
 	PromptFrom     int32 // position of the first token they are wanted of
+
+	// Have, with Imported: positions [0, Have) come from the engine's own cache
+	// (Loop.Cached says how many it has) and imports begin at Have. Admit pins
+	// them, or says ErrHaveGone.
+	Have int32
+
+	// After is a sequence of the same prompt, of the same engine, whose prompt KV
+	// this one shares: it waits until that is complete, reserves only its own
+	// cells, and until then fails when the other ends. KV must be Compute. Not nil
+	// for the second to n-th of n completions.
+	After *Seq
 }
 
 // Cells returns the KV cells the request reserves at admission: prompt plus
@@ -138,6 +149,7 @@ type Result struct {
 	Stop      Token         // with FinishStop the token that ended it; −1 if nothing could follow
 	Computed  int           // prompt tokens evaluated here
 	Imported  int           // prompt tokens whose KV was imported
+	Cached    int           // prompt tokens whose KV another sequence had
 	Generated int           // tokens handed to Handler.Token
 	Waited    time.Duration // from Admit to the first work on the sequence
 	Prefill   time.Duration // from the first work to KV complete
@@ -204,6 +216,12 @@ type Engine interface {
 	// Load counts live sequences by what they do now.
 	Load() Load
 
+	// Cached returns what Request.Have may be; Cache what is kept of sequences
+	// that ended; FlushCache drops it.
+	Cached(tokens []Token) int
+	Cache() Cache
+	FlushCache()
+
 	// Call returns the engine goroutine's state without blocking.
 	Call() Call
 
@@ -214,7 +232,7 @@ type Engine interface {
 
 // Load counts live sequences.
 type Load struct {
-	Waiting    int // admitted, nothing done yet
+	Waiting    int // admitted, nothing done yet, or waiting for a prompt that another computes
 	Prefilling int // computing or importing their prompt
 	Paused     int // waiting for export space
 	Decoding   int // generating

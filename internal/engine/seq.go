@@ -33,8 +33,10 @@ type Seq struct {
 	req      *Request
 	h        Handler
 	slot     id.SeqID
-	cells    int
-	end      int32 // n−1
+	track    *track
+	from     *track   // pinned: it starts from this one
+	marks    []uint64 // of the prompt
+	end      int32    // n−1
 	admitted time.Time
 
 	// Mail, guarded by loop.mu.
@@ -47,10 +49,13 @@ type Seq struct {
 
 	// The loop goroutine's own.
 	phase    phase
-	pos      int32 // positions [0, pos) are in the cache
-	exported int32 // positions [0, exported) were handed to Exported
-	owes     bool  // the chunk that ends at pos waits for space
-	token    Token // last token sampled, not evaluated yet; from pos ≥ n on
+	due      time.Time // the request's, or that of one that waits for it
+	made     []Token   // generated tokens that are in the cache
+	broken   bool      // a library call failed: its KV is not to be trusted
+	pos      int32     // positions [0, pos) are in the cache
+	exported int32     // positions [0, exported) were handed to Exported
+	owes     bool      // a chunk waits for space
+	token    Token     // last token sampled, not evaluated yet; from pos ≥ n on
 	chooser  *chooser
 	served   uint64
 	fed      uint64 // step in which it last imported
@@ -123,9 +128,18 @@ func (s *Seq) Request() *Request { return s.req }
 
 // computes says whether the next call should have prompt tokens of s.
 func (s *Seq) computes() bool {
-	return s.req.KV == Compute && !s.owes && s.pos < s.end
+	return s.placed() && s.req.KV == Compute && !s.owes && s.pos < s.end
+}
+
+// placed says whether s has a sequence id and so can do anything at all.
+func (s *Seq) placed() bool { return s.track.id != noID }
+
+// chunkDue returns the chunk to export next, and whether it is in the cache.
+func (s *Seq) chunkDue(c int32) (p0, p1 int32, ok bool) {
+	p1 = min((s.exported/c+1)*c, s.end)
+	return s.exported, p1, s.req.Export && s.exported < s.end && s.pos >= p1
 }
 
 // decodes says whether the next call should have one row of s: the last prompt
 // token, or the token sampled last.
-func (s *Seq) decodes() bool { return s.req.Gen != nil && !s.owes && s.pos >= s.end }
+func (s *Seq) decodes() bool { return s.placed() && s.req.Gen != nil && !s.owes && s.pos >= s.end }

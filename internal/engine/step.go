@@ -13,11 +13,20 @@ import (
 func (l *Loop) turn() bool {
 	l.step++
 	did := l.receive()
+	l.publish()
+	for {
+		did = l.place() || did
+		if l.makeRoom() {
+			break
+		}
+		did = l.receive() || did // what is left is pinned by arrivals
+	}
 	did = l.resumes() || did
 	did = l.imports() || did
 	l.promote()
 	did = l.compute() || did
 	l.sweep()
+	l.watchWindows()
 	if did {
 		l.stepped++
 		l.done.Store(&doneState{steps: l.stepped, at: l.now()})
@@ -76,7 +85,7 @@ func (l *Loop) imports() bool {
 		return false
 	}
 	slices.SortStableFunc(queue, func(a, b *Seq) int {
-		x, y := ask{served: a.fed, due: a.req.Due}, ask{served: b.fed, due: b.req.Due}
+		x, y := ask{served: a.fed, due: a.due}, ask{served: b.fed, due: b.due}
 		return x.before(y)
 	})
 	left := l.cfg.ImportBudget
@@ -128,7 +137,7 @@ func (l *Loop) importOne(s *Seq) (bytes int, more bool) {
 // promote moves sequences on that need no more prompt.
 func (l *Loop) promote() {
 	for _, s := range l.live {
-		if s.over || s.owes || s.pos < s.end || s.phase == decoding {
+		if s.over || !s.placed() || s.owes || s.pos < s.end || s.phase == decoding {
 			continue
 		}
 		l.begin(s)
@@ -192,6 +201,7 @@ func (l *Loop) compute() bool {
 		}
 		l.log.Log(context.Background(), level, "compute failed", "rows", len(l.rows), "sequences", len(l.batch), "err", err)
 		for _, s := range l.batch {
+			s.broken = wanted || l.info.Window < 0
 			l.finish(s, FinishFailed, fmt.Errorf("compute: %w", err))
 		}
 		return true
@@ -200,6 +210,7 @@ func (l *Loop) compute() bool {
 	for i, s := range l.batch {
 		row += int(l.spans[i].end - l.spans[i].pos)
 		if l.canceled(s) { // this is the border its cancel waited for
+			s.broken = l.info.Window < 0 // it cannot be cut
 			l.finish(s, FinishCanceled, nil)
 			continue
 		}
@@ -225,7 +236,7 @@ func (l *Loop) gather() {
 			l.batch = append(l.batch, s)
 			l.spans = append(l.spans, piece{pos: s.pos, end: s.pos + 1})
 		case s.computes():
-			l.asks = append(l.asks, ask{pos: s.pos, end: s.end, served: s.served, due: s.req.Due})
+			l.asks = append(l.asks, ask{pos: s.pos, end: s.end, served: s.served, due: s.due})
 			l.asking = append(l.asking, s)
 		}
 	}
@@ -252,7 +263,7 @@ func (l *Loop) gatherOne() {
 		return
 	}
 	s := slices.MinFunc(all, func(a, b *Seq) int {
-		return cmp.Or(cmp.Compare(a.served, b.served), ask{due: a.req.Due}.before(ask{due: b.req.Due}))
+		return cmp.Or(cmp.Compare(a.served, b.served), ask{due: a.due}.before(ask{due: b.due}))
 	})
 	p := piece{pos: s.pos, end: s.pos + 1}
 	if s.computes() {
@@ -286,16 +297,15 @@ func (l *Loop) advance(s *Seq, p piece, row int) {
 	if s.phase == decoding {
 		if int(p.pos) < len(s.req.Tokens) {
 			s.res.Computed++ // the last prompt token
+		} else {
+			s.made = append(s.made, s.token)
 		}
 		l.generate(s, row)
 		return
 	}
 	s.res.Computed += int(p.end - p.pos)
 	l.promptScores(s, p, row)
-	if s.req.Export && (s.pos%int32(l.info.Chunk) == 0 || s.pos == s.end) {
-		s.owes = true
-		l.export(s)
-	}
+	l.export(s)
 	if !s.over && !s.owes && s.pos == s.end && s.req.Gen == nil {
 		s.ready = l.now()
 		l.finish(s, FinishPrefilled, nil)
@@ -325,18 +335,33 @@ func (l *Loop) generate(s *Seq, row int) {
 	}
 }
 
-// export hands out the chunk that ends at pos, or pauses s until Resume.
+// export hands out the chunks that are complete, or pauses s until Resume. There
+// is more than one after a start from another sequence's KV.
 func (l *Loop) export(s *Seq) {
-	p0, p1 := s.exported, s.pos
+	for !s.over {
+		p0, p1, ok := s.chunkDue(int32(l.info.Chunk))
+		if !ok {
+			return
+		}
+		if s.owes = true; !l.exportOne(s, p0, p1) {
+			return
+		}
+		s.exported, s.owes = p1, false
+		l.enterPhase(s, prefilling)
+	}
+}
+
+// exportOne says whether the chunk [p0, p1) of s was handed out.
+func (l *Loop) exportOne(s *Seq, p0, p1 int32) bool {
 	size := l.backend.ChunkBytes(int(p1 - p0))
 	var dst []byte
 	if err := l.guard(s, func() { dst = s.h.Space(p0, p1, size) }); err != nil {
 		l.finish(s, FinishFailed, err)
-		return
+		return false
 	}
 	if dst == nil {
 		l.enterPhase(s, paused)
-		return
+		return false
 	}
 	n, err := 0, error(nil)
 	if len(dst) < size {
@@ -351,8 +376,7 @@ func (l *Loop) export(s *Seq) {
 	}
 	if err != nil {
 		l.finish(s, FinishFailed, err)
-		return
+		return false
 	}
-	s.exported, s.owes = p1, false
-	l.enterPhase(s, prefilling)
+	return true
 }

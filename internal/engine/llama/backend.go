@@ -24,19 +24,23 @@ type Backend struct {
 	mem   yzma.Memory
 	batch yzma.Batch
 	rows  int // capacity of batch
+	seqs  int // sequences the engine may use: live and cached ones
 	abort int // index into aborts
 
 	lengths []int32 // positions [0, lengths[s]) of sequence s are in the cache
-	asked   []bool  // rows of the last batch that have logits
+	pins    []int32 // cells of the window cache that sequence s shares since its fork
+	window  window
+	asked   []bool // rows of the last batch that have logits
+	taken   int    // rows of the last batch that lengths counts
 	seqOf   [1]yzma.SeqId
 
 	tokens    *yzma.TokenDataArray // what grammars mask; made by the first
 	tokenData []yzma.TokenData
 }
 
-// Sequence numbers of the spares, after the slots.
-func (b *Backend) exportSpare() yzma.SeqId { return yzma.SeqId(b.c.Slots) }
-func (b *Backend) importSpare() yzma.SeqId { return yzma.SeqId(b.c.Slots + 1) }
+// Sequence numbers of the spares, after those that the engine may use.
+func (b *Backend) exportSpare() yzma.SeqId { return yzma.SeqId(b.seqs) }
+func (b *Backend) importSpare() yzma.SeqId { return yzma.SeqId(b.seqs + 1) }
 
 var _ engine.Backend = (*Backend)(nil)
 
@@ -54,6 +58,17 @@ var ErrInterrupted = errors.New("compute interrupted")
 
 // Compute evaluates the rows in one library call.
 func (b *Backend) Compute(rows []engine.Row) error {
+	b.taken = 0
+	err := b.compute(rows)
+	if err != nil { // what is not computed is nobody's position
+		for i := b.taken - 1; i >= 0; i-- {
+			b.Truncate(rows[i].Seq, rows[i].Pos)
+		}
+	}
+	return err
+}
+
+func (b *Backend) compute(rows []engine.Row) error {
 	flag := &aborts[b.abort].raised
 	flag.Store(false)
 	b.asked = b.asked[:0]
@@ -62,8 +77,8 @@ func (b *Backend) Compute(rows []engine.Row) error {
 	}
 	b.batch.Clear()
 	for _, r := range rows {
-		if r.Seq < 0 || int(r.Seq) >= b.c.Slots {
-			return fmt.Errorf("sequence %d of %d", r.Seq, b.c.Slots)
+		if !b.has(r.Seq) {
+			return fmt.Errorf("sequence %d of %d", r.Seq, b.seqs)
 		}
 		// The library would accept a gap or a token it does not have, silently or
 		// with an exception that ends the process.
@@ -74,6 +89,7 @@ func (b *Backend) Compute(rows []engine.Row) error {
 			return fmt.Errorf("sequence %d: token %d of %d", r.Seq, r.Token, b.info.Vocab)
 		}
 		b.lengths[r.Seq]++
+		b.taken++
 		b.seqOf[0] = yzma.SeqId(r.Seq)
 		if err := b.batch.Add(yzma.Token(r.Token), yzma.Pos(r.Pos), b.seqOf[:], r.Logits); err != nil {
 			return err
@@ -113,7 +129,7 @@ func (b *Backend) Logits(i int) []float32 {
 
 // Truncate drops positions from p0 on.
 func (b *Backend) Truncate(s id.SeqID, p0 int32) {
-	if s < 0 || int(s) >= b.c.Slots || p0 < 0 || p0 >= b.lengths[s] {
+	if !b.has(s) || p0 < 0 || p0 >= b.lengths[s] {
 		return
 	}
 	yzma.MemorySeqRm(b.mem, yzma.SeqId(s), yzma.Pos(p0), -1)
@@ -122,11 +138,11 @@ func (b *Backend) Truncate(s id.SeqID, p0 int32) {
 
 // Drop drops a sequence.
 func (b *Backend) Drop(s id.SeqID) {
-	if s < 0 || int(s) >= b.c.Slots || b.lengths[s] == 0 {
+	if !b.has(s) || b.lengths[s] == 0 {
 		return
 	}
 	yzma.MemorySeqRm(b.mem, yzma.SeqId(s), -1, -1)
-	b.lengths[s] = 0
+	b.lengths[s], b.pins[s] = 0, 0
 }
 
 // Interrupt asks a running Compute to return early; CPU backends do.

@@ -24,7 +24,7 @@ func (b *Backend) Export(s id.SeqID, p0, p1 int32, dst []byte) (int, error) {
 	if b.template == nil {
 		return 0, errors.New(b.info.HandOver)
 	}
-	if s < 0 || int(s) >= b.c.Slots || p0 < 0 || p1 <= p0 || p1 > b.lengths[s] {
+	if !b.has(s) || p0 < 0 || p1 <= p0 || p1 > b.lengths[s] {
 		return 0, fmt.Errorf("export of [%d, %d) of sequence %d", p0, p1, s)
 	}
 	size := b.template.Size(int(p1 - p0))
@@ -71,7 +71,7 @@ func (b *Backend) Import(s id.SeqID, p0, p1 int32, src []byte) (err error) {
 	if b.template == nil {
 		return errors.New(b.info.HandOver)
 	}
-	if s < 0 || int(s) >= b.c.Slots || p0 != b.lengths[s] {
+	if !b.has(s) || p0 != b.lengths[s] {
 		return fmt.Errorf("import of [%d, %d) into sequence %d", p0, p1, s)
 	}
 	if int(p1-p0) > b.rows {

@@ -31,7 +31,7 @@ func New(c Config) (b *Backend, err error) {
 	if err := loadLibrary(c.LibDir); err != nil {
 		return nil, err
 	}
-	b = &Backend{c: c, abort: -1, lengths: make([]int32, c.Slots)}
+	b = &Backend{c: c, abort: -1, seqs: c.Slots}
 	defer func() {
 		if err != nil {
 			b.Close()
@@ -109,19 +109,28 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 		b.c.Chunk = belowWindow(b.c.Chunk, w)
 	}
 	b.rows = engine.DefaultMaxStep(b.c.Chunk, b.c.Slots)
-	if limit := int(yzma.MaxParallelSequences()); b.c.Slots+spares > limit {
-		return fmt.Errorf("%d slots: llama.cpp keeps at most %d", b.c.Slots, limit-spares)
+	limit := int(yzma.MaxParallelSequences()) - spares
+	if b.c.Slots > limit {
+		return fmt.Errorf("%d slots: llama.cpp keeps at most %d", b.c.Slots, limit)
 	}
+	if b.c.CacheSeqs == 0 {
+		b.c.CacheSeqs = b.c.Slots
+		if yzma.ModelNSWA(b.model) > 0 && !b.c.SWAFull {
+			b.c.CacheSeqs = min(b.c.Slots, windowCacheSeqs)
+		}
+	}
+	b.seqs = min(b.c.Slots+max(b.c.CacheSeqs, 0), limit)
+	b.lengths, b.pins = make([]int32, b.seqs), make([]int32, b.seqs)
 	if err := b.enoughMemory(); err != nil {
 		return err
 	}
 	p := yzma.ContextDefaultParams()
 	p.NCtx = uint32(b.c.Context)
 	p.NBatch, p.NUbatch = uint32(b.rows), uint32(b.rows)
-	p.NSeqMax = uint32(b.c.Slots + spares)
+	p.NSeqMax = uint32(b.seqs + spares)
 	// One row of logits per sequence, and those of one prompt whose log
 	// probabilities are asked for, are all that the step loop ever wants.
-	p.NOutputsMax = uint32(b.c.Slots + spares + engine.MaxScoredRows)
+	p.NOutputsMax = uint32(b.seqs + spares + engine.MaxScoredRows)
 	p.NOutputsMaxPerSeq = engine.MaxScoredRows
 	p.NThreads, p.NThreadsBatch = int32(b.c.Threads), int32(b.c.Threads)
 	p.FlashAttentionType = yzma.FlashAttentionTypeEnabled // V is stored by row only with it
@@ -151,6 +160,7 @@ func (b *Backend) describe(file gguf.Info) {
 	if b.c.GPULayers != 0 && yzma.SupportsGpuOffload() {
 		build = "llama.cpp " + Version + " gpu"
 	}
+	b.learnWindow()
 	vocab := yzma.ModelGetVocab(b.model)
 	text := func(t yzma.Token) string {
 		if t < 0 {
@@ -160,7 +170,7 @@ func (b *Backend) describe(file gguf.Info) {
 	}
 	b.info = engine.Info{
 		Model: b.c.Name, Path: b.c.ModelPath, Arch: file.Architecture, Build: build,
-		Cells: int(yzma.NCtx(b.ctx)), Slots: b.c.Slots, Vocab: len(b.tok.ends),
+		Cells: int(yzma.NCtx(b.ctx)), Slots: b.c.Slots, Seqs: b.seqs, Window: b.infoWindow(), Vocab: len(b.tok.ends),
 		Train: int(yzma.ModelNCtxTrain(b.model)), Chunk: b.c.Chunk,
 		Template: yzma.ModelChatTemplate(b.model, ""),
 		BOS:      text(yzma.VocabBOS(vocab)), EOS: text(yzma.VocabEOS(vocab)), AddBOS: b.tok.addBOS,

@@ -16,7 +16,9 @@ type Config struct {
 	Name            string        // the model name served; default "sim"
 	Cells           int           // KV cells; default 8192
 	Slots           int           // sequences at once; default 16
+	CacheSeqs       int           // sequence ids beside them for cached ones; default Slots, negative: none
 	Chunk           int           // C; default 256
+	Window          int           // as engine.Info.Window
 	Vocab           int           // default and least 4096, at most 10272 (words have four digits)
 	KVBytesPerToken int           // bytes of KV per token; default 64, least 32
 	TokenTime       time.Duration // compute time per row; default 0
@@ -41,9 +43,9 @@ type Config struct {
 
 // Op is one library call, as Hook sees it.
 type Op struct {
-	Kind   string   // "compute", "export" or "import"
-	Seq    id.SeqID // of export and import
-	P0, P1 int32    // of export and import
+	Kind   string   // "compute", "export", "import" or "fork"
+	Seq    id.SeqID // of all but compute
+	P0, P1 int32    // of all but compute
 	Rows   int      // of compute
 }
 
@@ -58,6 +60,10 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.Cells, 8192)
 	def(&c.Slots, 16)
+	if c.CacheSeqs == 0 {
+		c.CacheSeqs = c.Slots
+	}
+	c.CacheSeqs = max(c.CacheSeqs, 0)
 	def(&c.Chunk, 256)
 	def(&c.KVBytesPerToken, 64)
 	c.KVBytesPerToken = max(c.KVBytesPerToken, 2*minHalf)
@@ -76,7 +82,8 @@ type Backend struct {
 	template *kv.Template
 	row      int // bytes of KV per position, K and V
 	seqs     []sequence
-	used     int // cells in use
+	cells    []cell
+	free     []int32 // cells that hold nothing
 	rows     []engine.Row
 	logits   [][]float32 // by row, nil where none were asked for
 	spare    [][]float32
@@ -89,9 +96,15 @@ type Backend struct {
 
 // sequence is one sequence's KV.
 type sequence struct {
-	kv      []byte // rows of positions 0, 1, 2, …
-	checked int    // positions whose rows are known to be in order
+	at      []int32 // cells of positions 0, 1, 2, …
+	checked int     // positions whose rows are known to be in order
 	corrupt bool
+}
+
+// cell holds one position's row, for as many sequences as share it.
+type cell struct {
+	row  []byte
+	seqs int
 }
 
 var _ engine.Backend = (*Backend)(nil)
@@ -106,9 +119,12 @@ func New(c Config) (*Backend, error) {
 	if err := t.Seal(); err != nil {
 		return nil, err
 	}
-	b := &Backend{c: c, template: t, row: k + v, seqs: make([]sequence, c.Slots), scratch: make([]byte, k+v)}
+	b := &Backend{c: c, template: t, row: k + v, seqs: make([]sequence, c.Slots+c.CacheSeqs), cells: make([]cell, c.Cells), scratch: make([]byte, k+v)}
+	for i := c.Cells - 1; i >= 0; i-- {
+		b.free = append(b.free, int32(i))
+	}
 	b.info = engine.Info{
-		Model: c.Name, Arch: "sim", Build: "sim 1", Cells: c.Cells, Slots: c.Slots, Vocab: c.Vocab, Train: c.Cells, Chunk: c.Chunk,
+		Model: c.Name, Arch: "sim", Build: "sim 1", Cells: c.Cells, Slots: c.Slots, Seqs: len(b.seqs), Window: c.Window, Vocab: c.Vocab, Train: c.Cells, Chunk: c.Chunk,
 		Layout:   kv.Fingerprint(t.Fingerprint() ^ uint64(c.Vocab) ^ uint64(c.Chunk)<<32),
 		Describe: fmt.Sprintf("sim: vocabulary %d, chunk %d, %d bytes of KV per token", c.Vocab, c.Chunk, c.KVBytesPerToken),
 		Template: Template, BOS: controls[0], EOS: controls[1], AddBOS: true,
@@ -127,7 +143,7 @@ func (b *Backend) ChunkBytes(tokens int) int { return b.template.Size(tokens) }
 
 // Used returns the KV cells that hold something, for tests. Call it only while
 // no step runs.
-func (b *Backend) Used() int { return b.used }
+func (b *Backend) Used() int { return b.c.Cells - len(b.free) }
 
 // Freeze makes every library call from now on block until thaw is called.
 func (b *Backend) Freeze() (thaw func()) {
@@ -197,6 +213,6 @@ func (b *Backend) call(op Op, d time.Duration) error {
 
 // Close forgets everything.
 func (b *Backend) Close() error {
-	b.seqs, b.logits, b.spare = nil, nil, nil
+	b.seqs, b.cells, b.free, b.logits, b.spare = nil, nil, nil, nil, nil
 	return nil
 }

@@ -16,7 +16,35 @@ func (b *Backend) seq(s id.SeqID) (*sequence, error) {
 	return &b.seqs[s], nil
 }
 
-func (b *Backend) length(q *sequence) int32 { return int32(len(q.kv) / b.row) }
+func (b *Backend) length(q *sequence) int32 { return int32(len(q.at)) }
+
+// take appends an empty cell to a sequence and returns its row; nil if all are taken.
+func (b *Backend) take(q *sequence) []byte {
+	n := len(b.free)
+	if n == 0 {
+		return nil
+	}
+	c := &b.cells[b.free[n-1]]
+	q.at, b.free = append(q.at, b.free[n-1]), b.free[:n-1]
+	if c.row == nil {
+		c.row = make([]byte, b.row)
+	}
+	c.seqs = 1
+	return c.row
+}
+
+// give takes the positions from p0 on away from a sequence.
+func (b *Backend) give(q *sequence, p0 int32) {
+	for _, i := range q.at[p0:] {
+		if b.cells[i].seqs--; b.cells[i].seqs == 0 {
+			b.free = append(b.free, i)
+		}
+	}
+	q.at = q.at[:p0]
+	q.checked = min(q.checked, int(p0))
+}
+
+func (b *Backend) rowAt(q *sequence, p int) []byte { return b.cells[q.at[p]].row }
 
 // Compute evaluates the rows. It refuses what llama.cpp refuses: too many rows,
 // positions that do not follow, no free cell.
@@ -34,40 +62,50 @@ func (b *Backend) Compute(rows []engine.Row) error {
 	if err := b.call(Op{Kind: "compute", Rows: len(rows)}, b.c.CallTime+time.Duration(len(rows))*b.c.TokenTime); err != nil {
 		return err
 	}
-	for _, r := range rows {
-		q, err := b.seq(r.Seq)
-		if err != nil {
+	for i, r := range rows {
+		if err := b.one(r); err != nil {
+			for i--; i >= 0; i-- { // what was before this call stays
+				q := &b.seqs[rows[i].Seq]
+				b.give(q, min(rows[i].Pos, b.length(q)))
+			}
 			return err
 		}
-		switch n := b.length(q); {
-		case r.Pos != n:
-			return fmt.Errorf("sequence %d: position %d does not follow %d", r.Seq, r.Pos, n-1)
-		case r.Token < 0 || int(r.Token) >= b.c.Vocab:
-			return fmt.Errorf("sequence %d: token %d of %d", r.Seq, r.Token, b.c.Vocab)
-		case b.used >= b.c.Cells:
-			return fmt.Errorf("no free cell of %d for position %d of sequence %d", b.c.Cells, r.Pos, r.Seq)
-		}
-		b.check(q)
-		h := link(b.hash(q), r.Token, r.Pos)
-		q.kv = append(q.kv, b.scratch...)
-		writeRow(q.kv[len(q.kv)-b.row:], h, r.Token, r.Pos)
-		q.checked++
-		b.used++
-		var l []float32
-		if r.Logits {
-			l = b.makeLogits(q, h, r.Pos+1)
-		}
-		b.logits = append(b.logits, l)
 	}
+	return nil
+}
+
+// one computes one row.
+func (b *Backend) one(r engine.Row) error {
+	q, err := b.seq(r.Seq)
+	if err != nil {
+		return err
+	}
+	switch n := b.length(q); {
+	case r.Pos != n:
+		return fmt.Errorf("sequence %d: position %d does not follow %d", r.Seq, r.Pos, n-1)
+	case r.Token < 0 || int(r.Token) >= b.c.Vocab:
+		return fmt.Errorf("sequence %d: token %d of %d", r.Seq, r.Token, b.c.Vocab)
+	case len(b.free) == 0:
+		return fmt.Errorf("no free cell of %d for position %d of sequence %d", b.c.Cells, r.Pos, r.Seq)
+	}
+	b.check(q)
+	h := link(b.hash(q), r.Token, r.Pos)
+	writeRow(b.take(q), h, r.Token, r.Pos)
+	q.checked++
+	var l []float32
+	if r.Logits {
+		l = b.makeLogits(q, h, r.Pos+1)
+	}
+	b.logits = append(b.logits, l)
 	return nil
 }
 
 // hash returns the chain hash that the KV itself holds.
 func (b *Backend) hash(q *sequence) uint64 {
-	if len(q.kv) == 0 {
+	if len(q.at) == 0 {
 		return chainSeed
 	}
-	return rowHash(q.kv[len(q.kv)-b.row:])
+	return rowHash(b.rowAt(q, len(q.at)-1))
 }
 
 // check looks at every row not looked at yet, as attention would: damage at any
@@ -76,9 +114,9 @@ func (b *Backend) check(q *sequence) {
 	for n := int(b.length(q)); q.checked < n; q.checked++ {
 		h := uint64(chainSeed)
 		if q.checked > 0 {
-			h = rowHash(q.kv[(q.checked-1)*b.row:])
+			h = rowHash(b.rowAt(q, q.checked-1))
 		}
-		row := q.kv[q.checked*b.row : (q.checked+1)*b.row]
+		row := b.rowAt(q, q.checked)
 		if !rowHolds(row, b.scratch, h, int32(q.checked)) {
 			q.corrupt = true
 		}
@@ -132,6 +170,9 @@ func (b *Backend) Export(s id.SeqID, p0, p1 int32, dst []byte) (int, error) {
 	if len(dst) < n {
 		return 0, fmt.Errorf("export of [%d, %d) needs %d bytes, not %d", p0, p1, n, len(dst))
 	}
+	if p0 < b.Kept(s) {
+		return 0, fmt.Errorf("export of [%d, %d): the window begins at %d", p0, p1, b.Kept(s))
+	}
 	if err := b.call(Op{Kind: "export", Seq: s, P0: p0, P1: p1}, b.c.ExportTime); err != nil {
 		return 0, err
 	}
@@ -140,7 +181,7 @@ func (b *Backend) Export(s id.SeqID, p0, p1 int32, dst []byte) (int, error) {
 	}
 	k, v := b.halves(dst[:n], p1-p0)
 	for i := range int(p1 - p0) {
-		row := q.kv[(int(p0)+i)*b.row:]
+		row := b.rowAt(q, int(p0)+i)
 		copy(k[i*b.kRow():], row[:b.kRow()])
 		copy(v[i*b.vRow():], row[b.kRow():b.row])
 	}
@@ -159,7 +200,7 @@ func (b *Backend) Import(s id.SeqID, p0, p1 int32, src []byte) error {
 	if p0 != b.length(q) {
 		return fmt.Errorf("import of [%d, %d), sequence %d ends at %d", p0, p1, s, b.length(q))
 	}
-	if b.used+int(p1-p0) > b.c.Cells {
+	if int(p1-p0) > len(b.free) {
 		return fmt.Errorf("no %d free cells of %d", p1-p0, b.c.Cells)
 	}
 	if err := b.call(Op{Kind: "import", Seq: s, P0: p0, P1: p1}, b.c.ImportTime); err != nil {
@@ -167,10 +208,10 @@ func (b *Backend) Import(s id.SeqID, p0, p1 int32, src []byte) error {
 	}
 	k, v := b.halves(src, p1-p0)
 	for i := range int(p1 - p0) {
-		q.kv = append(q.kv, k[i*b.kRow():(i+1)*b.kRow()]...)
-		q.kv = append(q.kv, v[i*b.vRow():(i+1)*b.vRow()]...)
+		row := b.take(q)
+		copy(row, k[i*b.kRow():(i+1)*b.kRow()])
+		copy(row[b.kRow():], v[i*b.vRow():(i+1)*b.vRow()])
 	}
-	b.used += int(p1 - p0)
 	return nil
 }
 
@@ -185,21 +226,62 @@ func (b *Backend) halves(blob []byte, n int32) (k, v []byte) {
 	return blob[end-int(n)*b.kRow() : end], v
 }
 
+// Kept returns the first position that a layer with the configured window has.
+func (b *Backend) Kept(s id.SeqID) int32 {
+	q, err := b.seq(s)
+	if err != nil || b.c.Window <= 0 {
+		return 0
+	}
+	return max(0, b.length(q)-int32(b.c.Window)-1)
+}
+
+// CanFork says whether src can be forked at p1.
+func (b *Backend) CanFork(src id.SeqID, p1 int32) bool {
+	q, err := b.seq(src)
+	if err != nil || p1 <= 0 || p1 > b.length(q) {
+		return false
+	}
+	switch w := int32(b.c.Window); {
+	case w < 0:
+		return false
+	case w > 0:
+		return b.Kept(src) <= max(0, p1-w)
+	}
+	return true
+}
+
+// Fork makes dst share positions [0, p1) of src.
+func (b *Backend) Fork(src, dst id.SeqID, p1 int32) error {
+	to, err := b.seq(dst)
+	if err != nil {
+		return err
+	}
+	if !b.CanFork(src, p1) || len(to.at) > 0 {
+		return fmt.Errorf("fork of [0, %d) of sequence %d to %d", p1, src, dst)
+	}
+	if err := b.call(Op{Kind: "fork", Seq: src, P1: p1}, 0); err != nil {
+		return err
+	}
+	for _, i := range b.seqs[src].at[:p1] {
+		b.cells[i].seqs++
+		to.at = append(to.at, i)
+	}
+	return nil
+}
+
 // Truncate drops positions from p0 on.
 func (b *Backend) Truncate(s id.SeqID, p0 int32) {
 	q, err := b.seq(s)
 	if err != nil || p0 < 0 || p0 >= b.length(q) {
 		return
 	}
-	b.used -= int(b.length(q) - p0)
-	q.kv = q.kv[:int(p0)*b.row]
-	q.checked = min(q.checked, int(p0))
+	b.give(q, p0)
 }
 
 // Drop drops a sequence.
 func (b *Backend) Drop(s id.SeqID) {
 	if q, err := b.seq(s); err == nil {
-		b.used -= int(b.length(q))
-		*q = sequence{kv: q.kv[:0]}
+		b.give(q, 0)
+		*q = sequence{at: q.at[:0]}
 	}
 }
