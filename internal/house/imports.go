@@ -20,7 +20,7 @@ var layers = []layer{
 	{"internal/room", []string{"internal/id"}, "the protocol is pure"},
 	{"internal/kv", []string{"internal/id"}, "memory knows nothing of who uses it"},
 	{"internal/transfer", []string{"internal/id", "internal/kv", "internal/svc", "internal/transfer"}, "a transport knows bytes and leases, never a room's rules: a rule that lives in each transport is missing from one of them"},
-	{"internal/engine", []string{"internal/id", "internal/kv", "internal/svc", "internal/sample", "internal/gguf", "internal/engine"}, "an engine knows tokens and KV, never rooms or peers"},
+	{"internal/engine", []string{"internal/id", "internal/kv", "internal/svc", "internal/sample", "internal/gguf", "internal/grammar", "internal/engine"}, "an engine knows tokens and KV, never rooms or peers"},
 	{"internal/control", []string{"internal/id", "internal/kv", "internal/room", "internal/svc", "internal/transfer"}, "sessions carry messages and decide nothing"},
 	{"internal/router", []string{"internal/id", "internal/api", "internal/room", "internal/svc", "internal/router"}, "the router holds no model, no tokenizer and no KV"},
 }
