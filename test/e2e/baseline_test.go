@@ -53,16 +53,20 @@ func (f *fleet) baseline() baseline {
 // rest waits until nothing is in progress and remembers the gauges.
 func (f *fleet) rest(ps ...*process) baseline {
 	f.t.Helper()
+	return f.idle(time.Now(), settle, ps...)
+}
+
+// idle waits until processes hold nothing of any request, within a time from a
+// moment on, and remembers their gauges.
+func (f *fleet) idle(since time.Time, within time.Duration, ps ...*process) baseline {
+	f.t.Helper()
 	b := baseline{fleet: f, processes: ps}
-	until(f.t, "at rest", settle, func(ctx context.Context) (err error) {
+	until(f.t, "nothing in progress", time.Until(since.Add(within)), func(ctx context.Context) (err error) {
 		b.gauges, err = watch.Scrape(ctx, watched(ps...))
-		if err != nil {
-			return err
+		if busy := b.gauges.Busy(); err == nil && len(busy) > 0 {
+			err = errors.New(strings.Join(busy, "; "))
 		}
-		if busy := b.gauges.Busy(); len(busy) > 0 {
-			return errors.New(strings.Join(busy, "; "))
-		}
-		return nil
+		return err
 	})
 	return b
 }

@@ -40,6 +40,7 @@ func (f *fleet) recover(within time.Duration) time.Duration {
 }
 
 func TestThePrefillIsKilledAndEveryClientHearsOfItInTime(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	c := f.askAll("killed", 24, f.long(300))
@@ -54,14 +55,13 @@ func TestThePrefillIsKilledAndEveryClientHearsOfItInTime(t *testing.T) {
 	if v.refused == 0 {
 		t.Error("nothing was refused: prefill's death met no request that needed it")
 	}
-	rest := f.rest(f.router, f.decode)
 	f.prefill.start(t)
 	t.Logf("served again after %v", f.recover(recovered))
-	_ = rest
 	b.back(time.Now(), freed)
 }
 
 func TestTheDecodeIsKilledAndEveryClientHearsOfItInTime(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	c := f.askAll("killed", 24, f.long(2000))
@@ -79,6 +79,7 @@ func TestTheDecodeIsKilledAndEveryClientHearsOfItInTime(t *testing.T) {
 }
 
 func TestThePrefillIsFrozenForEightSecondsAndAllIsWellAfterwards(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	c := f.askAll("frozen", 24, f.long(300))
@@ -117,7 +118,30 @@ func TestThePrefillIsFrozenForEightSecondsAndAllIsWellAfterwards(t *testing.T) {
 	b.back(time.Now(), freed)
 }
 
+func TestTheDecodeIsFrozenForEightSecondsAndAllIsWellAfterwards(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, stormy())
+	b := f.baseline()
+	c := f.askAll("frozen", 24, f.long(2000))
+	phases := f.awaitPhases(24, 3)
+	frozen := time.Now()
+	f.decode.signal(t, syscall.SIGSTOP)
+	thaw := time.NewTimer(8 * time.Second) // the stimulus
+	defer thaw.Stop()
+	v := c.judge(frozen, told)
+	t.Logf("frozen with %v: %v", phases, v)
+	if v.complete > 0 || v.refused == 0 || v.cut == 0 {
+		t.Errorf("want errors only, some as a status and some in band: %v", v)
+	}
+	f.idle(frozen, told+freed, f.prefill)
+	<-thaw.C
+	f.decode.signal(t, syscall.SIGCONT)
+	t.Logf("served again after %v", f.recover(recovered))
+	b.back(time.Now(), freed)
+}
+
 func TestTheRouterIsKilledAndTheWorkersLetGoOfItsRequests(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	workers := f.rest(f.workers()...)

@@ -18,8 +18,8 @@ const drained = 15 * time.Second
 // refusedBy is how late a request that a drain refuses may hear of it.
 const refusedBy = time.Second
 
-// awaitLive waits until the fleet has so many requests past the queues, and so
-// many in them.
+// awaitLive waits until so many requests are paired and not ended, and so many
+// wait for decode's memory.
 func (f *fleet) awaitLive(paired, queued int) {
 	f.t.Helper()
 	until(f.t, fmt.Sprintf("%d requests paired, %d queued", paired, queued), patience, func(ctx context.Context) error {
@@ -28,12 +28,12 @@ func (f *fleet) awaitLive(paired, queued int) {
 			return err
 		}
 		p, q := 0, 0
-		for _, r := range rooms.Decode {
-			switch r.State() {
-			case "Prealloc":
+		for rm, d := range rooms.Decode {
+			switch prefill := rooms.Prefill[rm].State(); {
+			case d.State() == "Prealloc":
 				q++
-			case "WaitingForInput", "Transferring", "Success":
-				p++
+			case prefill == "WaitingForInput" || prefill == "Transferring" || d.State() == "Success":
+				p++ // READY has reached prefill
 			}
 		}
 		if p != paired || q != queued {
@@ -44,6 +44,7 @@ func (f *fleet) awaitLive(paired, queued int) {
 }
 
 func TestAPrefillThatIsToldToEndFinishesWhatDecodeWaitsFor(t *testing.T) {
+	t.Parallel()
 	s := stormy()
 	s.decode = []string{"--slots", "8", "--context", "65536"}
 	f := newFleet(t, s)
@@ -67,6 +68,7 @@ func TestAPrefillThatIsToldToEndFinishesWhatDecodeWaitsFor(t *testing.T) {
 }
 
 func TestADecodeThatIsToldToEndFinishesWhatItHas(t *testing.T) {
+	t.Parallel()
 	s := stormy()
 	s.decode = []string{"--slots", "8", "--context", "65536"}
 	f := newFleet(t, s)
@@ -90,6 +92,7 @@ func TestADecodeThatIsToldToEndFinishesWhatItHas(t *testing.T) {
 }
 
 func TestARouterThatIsToldToEndFinishesItsRequests(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	f.canary()
 	workers := f.rest(f.workers()...)

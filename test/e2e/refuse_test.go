@@ -20,6 +20,7 @@ import (
 const slack = time.Second
 
 func TestADeadlineEndsALongGenerationInTime(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	const limit = 300 * time.Millisecond
@@ -61,6 +62,7 @@ func (f *fleet) leg(q question, rid id.RID, rm id.Room) question {
 }
 
 func TestASecondLegOfALiveRoomIsRefusedAndTheFirstGoesOn(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	q := f.leg(question{prompt: f.engine.prompt(1200, 1), tokens: 100}, id.NewRID(), id.NewRoom())
@@ -93,6 +95,7 @@ func TestASecondLegOfALiveRoomIsRefusedAndTheFirstGoesOn(t *testing.T) {
 }
 
 func TestAClientCannotSetWhatOnlyTheRouterSets(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	for field, value := range map[string]any{"bootstrap_room": 7, "bootstrap_host": "192.0.2.1", "bootstrap_port": 1,
@@ -108,6 +111,7 @@ func TestAClientCannotSetWhatOnlyTheRouterSets(t *testing.T) {
 }
 
 func TestWorkersWithDifferentLayoutsRefuseEachOtherNamingBoth(t *testing.T) {
+	t.Parallel()
 	s := stormy()
 	s.prefill = append(s.prefill, "--sim-kv-bytes", "320")
 	f := newFleet(t, s)
@@ -130,6 +134,7 @@ func TestWorkersWithDifferentLayoutsRefuseEachOtherNamingBoth(t *testing.T) {
 }
 
 func TestAPortInUseEndsTheStartNamingIt(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

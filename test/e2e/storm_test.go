@@ -16,7 +16,7 @@ import (
 
 // freed is the promise: the time from a vanished client to free memory, on top
 // of one engine step.
-const freed = time.Second
+var freed = time.Second
 
 // storm is a crowd of clients that stream, and vanish at once.
 type storm struct {
@@ -162,6 +162,7 @@ func stormy() spec {
 }
 
 func TestSixtyStreamsThatVanishAtOnceLeaveNoTrace(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	for i := range 4 {
@@ -173,15 +174,20 @@ func TestSixtyStreamsThatVanishAtOnceLeaveNoTrace(t *testing.T) {
 func TestAThousandStreamsThatVanishAtOnceLeaveNoTrace(t *testing.T) {
 	f := newFleet(t, stormy())
 	b := f.baseline()
-	f.rage(b, storm{name: "thousand", clients: 1000, prompt: 1200, tokens: 2000, step: slowStep(4)})
+	for i := range 2 {
+		f.rage(b, storm{name: fmt.Sprintf("thousand%d", i), clients: 1000, prompt: 1200, tokens: 2000, step: slowStep(4), decode: 1 + 5*i, rush: i > 0})
+	}
 	b.settled(time.Now())
 }
 
 func TestSixtyStreamsThatVanishAtOnceLeaveNoTraceOnARealEngine(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, spec{engine: llamaEngine{testmodel.LlamaGQA},
 		prefill: []string{"--slots", "4", "--context", "8192"},
 		decode:  []string{"--slots", "8", "--context", "24576"}})
 	b := f.baseline()
-	f.rage(b, storm{name: "real", clients: 60, prompt: 1500, tokens: 1500, step: engine.DefaultStepTarget})
+	for i := range 3 {
+		f.rage(b, storm{name: fmt.Sprintf("real%d", i), clients: 60, prompt: 1500, tokens: 1500, step: engine.DefaultStepTarget, decode: 1 + i, rush: i%2 > 0})
+	}
 	b.settled(time.Now())
 }
