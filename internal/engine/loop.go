@@ -14,6 +14,8 @@ import (
 // Defaults of Config.
 const (
 	DefaultStepTarget   = 250 * time.Millisecond // a cancel waits at most about this long
+	DefaultMixedTarget  = 100 * time.Millisecond // the gap between two tokens while a prompt is computed
+	DefaultSoloTarget   = time.Second            // the first of several waits at most about this long
 	DefaultMinStep      = 32                     // prompt tokens per step however slow: below it calls cost more than they compute
 	DefaultImportBudget = 64 << 20               // bytes imported per step: some 30 ms at 2 GB/s
 )
@@ -28,7 +30,16 @@ type Config struct {
 	Backend Backend
 	// StepTarget is how long one call should take at most. Default 250 ms.
 	StepTarget time.Duration
-	// MinStep is the least number of prompt tokens in a step that has any. Default 32.
+	// MixedTarget is how long a call should take at most that has both prompt
+	// tokens and the next token of running streams: it is what a new prompt adds
+	// to the gap between their tokens. Default 100 ms, at most StepTarget.
+	MixedTarget time.Duration
+	// SoloTarget is how long a call should take at most while a single sequence
+	// lives. Large pieces are faster, and there is nobody to wait: a cancel
+	// interrupts the call, where the backend can. Default 1 s, at least StepTarget.
+	SoloTarget time.Duration
+	// MinStep is the least number of prompt tokens in a step that has any, half
+	// of it beside running streams. Default 32.
 	MinStep int
 	// MaxStep is the most rows in one call. Default max(2×Chunk, Slots+Chunk).
 	MaxStep int
@@ -111,6 +122,14 @@ func New(c Config) *Loop {
 	if c.StepTarget <= 0 {
 		c.StepTarget = DefaultStepTarget
 	}
+	if c.MixedTarget <= 0 {
+		c.MixedTarget = DefaultMixedTarget
+	}
+	c.MixedTarget = min(c.MixedTarget, c.StepTarget)
+	if c.SoloTarget <= 0 {
+		c.SoloTarget = DefaultSoloTarget
+	}
+	c.SoloTarget = max(c.SoloTarget, c.StepTarget)
 	if c.MinStep <= 0 {
 		c.MinStep = DefaultMinStep
 	}

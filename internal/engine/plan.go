@@ -50,8 +50,9 @@ type piece struct {
 }
 
 // pieces shares one call's prompt tokens between the asks, after decode rows
-// took theirs. Each sequence gets at most one piece, a power-of-two fraction of
-// C that ends at a multiple of itself, so pieces never cross a chunk border.
+// took theirs. Each sequence gets at most one piece, an equal part of what is left
+// of its chunk, so that pieces never cross a chunk border and no small one is
+// left over: small calls are slow.
 func pieces(asks []ask, decode int, lim limits, out []piece) []piece {
 	out = out[:0]
 	room := lim.max - int32(decode)
@@ -67,8 +68,8 @@ func pieces(asks []ask, decode int, lim limits, out []piece) []piece {
 		}
 		a := asks[x]
 		share := left / int32(len(order)-i)
-		size := fraction(lim.chunk, max(share, lim.min))
-		end := min((a.pos/size+1)*size, a.end)
+		border := min((a.pos/lim.chunk+1)*lim.chunk, a.end)
+		end := a.pos + part(border-a.pos, max(share, lim.min))
 		if end-a.pos > left { // only when max leaves less than min
 			end = a.pos + left
 		}
@@ -78,13 +79,22 @@ func pieces(asks []ask, decode int, lim limits, out []piece) []piece {
 	return out
 }
 
-// fraction returns the largest chunk/2^k that is at most most. It stops halving
-// at odd sizes, so that borders of small pieces are borders of none crossed.
-func fraction(chunk, most int32) int32 {
-	for chunk > most && chunk%2 == 0 {
-		chunk /= 2
+// grid is what pieces are multiples of, where it divides: matrix kernels work in
+// tiles.
+const grid = 16
+
+// part returns the size of the next piece of n tokens when a piece may have most:
+// as few pieces as possible, as equal as the grid allows.
+func part(n, most int32) int32 {
+	if n <= most {
+		return n
 	}
-	return chunk
+	k := (n + most - 1) / most
+	size := ((n+k-1)/k + grid - 1) / grid * grid
+	if size > most {
+		size = max(most/grid*grid, min(most, grid))
+	}
+	return size
 }
 
 // speed estimates how long a call of n rows takes: base + n × perToken, fitted

@@ -41,7 +41,7 @@ func TestPiecesKeepTheRules(t *testing.T) {
 				t.Fatalf("piece %+v crosses a chunk border", p)
 			}
 			room := lim.max - int32(decode)
-			if p.end != a.end && p.end%32 != 0 && room >= lim.min {
+			if p.end != a.end && p.end%16 != 0 && room >= lim.min {
 				t.Fatalf("piece %+v has a border off the grid", p)
 			}
 			total += p.end - p.pos

@@ -248,7 +248,14 @@ func (l *Loop) gather() {
 		return
 	}
 	lim := limits{chunk: int32(l.info.Chunk), min: int32(l.cfg.MinStep), max: int32(l.cfg.MaxStep)}
-	lim.budget = l.speed.budget(l.cfg.StepTarget, lim.min, lim.max)
+	target := l.cfg.StepTarget
+	switch {
+	case len(l.spans) > 0:
+		target, lim.min = l.cfg.MixedTarget, max(lim.min/2, 1)
+	case len(l.live) == 1:
+		target = l.cfg.SoloTarget
+	}
+	lim.budget = l.speed.budget(target, lim.min, lim.max)
 	l.plan = pieces(l.asks, len(l.spans), lim, l.plan)
 	for _, p := range l.plan {
 		l.batch = append(l.batch, l.asking[p.ask])

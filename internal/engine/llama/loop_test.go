@@ -44,7 +44,7 @@ func (r *relay) Imported(p0, _ int32, _ error) {
 func (r *relay) Token(t engine.Token, _ int32, _ *engine.Logprobs) { r.tokens = append(r.tokens, t) }
 func (r *relay) Done(res engine.Result)                            { r.done <- res }
 
-func run(t *testing.T, b *Backend, c engine.Config) *engine.Loop {
+func run(t testing.TB, b *Backend, c engine.Config) *engine.Loop {
 	c.Backend, c.Log = b, slog.New(slog.DiscardHandler)
 	l := engine.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
