@@ -81,17 +81,12 @@ func (w *Worker) admitNext() bool {
 		w.mu.Unlock()
 		return false
 	}
-	source := engine.Compute
-	if j.Room != 0 {
-		source = engine.Imported
-		if !w.takeBuffer(j) {
-			w.mu.Unlock()
-			return false
-		}
+	if j.Room != 0 && !w.takeBuffer(j) {
+		w.mu.Unlock()
+		return false
 	}
 	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
-	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: source, Gen: &j.Params, Due: j.Due,
-		PromptLogprobs: j.PromptLogprobs, PromptFrom: j.PromptFrom}, j)
+	seq, have, err := w.admit(j)
 	if err != nil {
 		j.releaseFree()
 		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
@@ -100,22 +95,55 @@ func (w *Worker) admitNext() bool {
 		}
 		j.leave()
 		w.mu.Unlock()
-		cause := admissionCause(err)
-		if j.Room != 0 {
-			w.fail(j.Room, cause)
-		} else {
-			j.gen.end(cause, engine.Result{})
-			w.finished(j)
-		}
+		w.broken(j, admissionCause(err))
 		return true
 	}
 	j.seq = seq
 	j.leave()
 	w.mu.Unlock()
 	if j.Room != 0 {
-		w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room) })
+		w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room, have) })
 	}
 	return true
+}
+
+// haveTries bounds how often a prefix that went away between the question and the
+// admission is asked for again; then the hand-over does without.
+const haveTries = 3
+
+// admit hands a request to the engine: with what the engine's own cache has of a
+// room's prompt, and with the first choice's prompt for the others.
+func (w *Worker) admit(j *job) (seq *engine.Seq, have int32, err error) {
+	r := &engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, Gen: &j.Params, Due: j.Due,
+		PromptLogprobs: j.PromptLogprobs, PromptFrom: j.PromptFrom}
+	if f := j.first; f != nil && f.seq != nil && !f.seqDone {
+		r.After = f.seq
+	}
+	if j.Room == 0 {
+		seq, err = w.cfg.Engine.Admit(r, j)
+		return seq, 0, err
+	}
+	r.KV = engine.Imported
+	for try := 1; ; try++ {
+		r.Have = 0
+		if try < haveTries {
+			r.Have = int32(w.cfg.Engine.Cached(j.Tokens))
+		}
+		if seq, err = w.cfg.Engine.Admit(r, j); !errors.Is(err, engine.ErrHaveGone) {
+			return seq, r.Have, err
+		}
+	}
+}
+
+// broken ends a request because of a fault on this worker, all its choices.
+func (w *Worker) broken(j *job, cause *room.Cause) {
+	top := j.top()
+	if top.Room != 0 {
+		w.fail(top.Room, cause)
+	}
+	// A room whose hand-over is complete has ended for its book: the choices end here.
+	j.gen.end(cause, engine.Result{Err: cause})
+	w.stopJob(top, cause)
 }
 
 // takeBuffer takes the room's import buffer, all of it or nothing.

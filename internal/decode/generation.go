@@ -9,13 +9,14 @@ import (
 	"github.com/tandem-llm/tandem/internal/room"
 )
 
-// Generation is one request's stream of tokens, between the engine, which must
-// never wait, and a handler, which may be slow. It holds at most max_tokens
-// tokens: what admission reserved cells for.
+// Generation is one choice of a request: a stream of tokens between the engine,
+// which must never wait, and a handler, which may be slow. It holds at most
+// max_tokens tokens: what admission reserved cells for. The choices of a request
+// share one ending, unless each of them ends well.
 type Generation struct {
-	record *flight.Record
-	wake   chan struct{} // cap 1
-	abort  func(*room.Cause)
+	all   *choices
+	wake  chan struct{} // cap 1
+	abort func(*room.Cause)
 
 	mu      sync.Mutex
 	tokens  []Out // produced, not yet taken
@@ -33,9 +34,31 @@ type Out struct {
 	Logprobs *engine.Logprobs
 }
 
-func newGeneration(record *flight.Record, open bool) *Generation {
-	return &Generation{record: record, wake: make(chan struct{}, 1), open: open}
+// choices are the generations of one request and its one ending.
+type choices struct {
+	record *flight.Record
+
+	mu   sync.Mutex
+	list []*Generation
+	left int // not ended
 }
+
+// newChoices returns n generations, which share one wake channel; nil makes one.
+// open: their tokens may be seen at once.
+func newChoices(record *flight.Record, n int, open bool, wake chan struct{}) *choices {
+	if wake == nil {
+		wake = make(chan struct{}, 1)
+	}
+	c := &choices{record: record, left: n}
+	for range n {
+		c.list = append(c.list, &Generation{all: c, wake: wake, open: open})
+	}
+	return c
+}
+
+// Choices returns all generations of the request, in the order of their index.
+// They share one Wake.
+func (g *Generation) Choices() []*Generation { return g.all.list }
 
 // Wake receives, coalesced, when Take has something new to say.
 func (g *Generation) Wake() <-chan struct{} { return g.wake }
@@ -89,7 +112,7 @@ func (g *Generation) token(o Out) {
 	}
 	g.mu.Unlock()
 	if !over {
-		g.record.Token()
+		g.all.record.Token()
 		g.signal()
 	}
 }
@@ -102,22 +125,62 @@ func (g *Generation) commit() {
 	g.signal()
 }
 
-// end finalizes the request. The first ending counts.
+// end ends this choice if it ended well, and every choice otherwise. The first
+// ending counts; with the last choice the request is finalized.
 func (g *Generation) end(cause *room.Cause, res engine.Result) {
-	if !g.record.Finalize(cause) {
+	c := g.all
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cause.Code == room.Done {
+		if g.over() {
+			return
+		}
+		if c.left--; c.left == 0 {
+			c.record.Finalize(cause)
+		}
+		g.close(cause, res)
 		return
 	}
+	if !c.record.Finalize(cause) {
+		return
+	}
+	c.left = 0
+	for _, x := range c.list {
+		if !x.over() {
+			x.close(cause, res)
+		}
+	}
+}
+
+// produced says whether there has been a token.
+func (g *Generation) produced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.tokens) > 0
+}
+
+func (g *Generation) over() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ended
+}
+
+func (g *Generation) close(cause *room.Cause, res engine.Result) {
 	g.mu.Lock()
 	g.ended, g.cause, g.result = true, cause, res
 	g.mu.Unlock()
 	g.signal()
 }
 
-// Cause returns the ending's cause, nil while the request lives.
-func (g *Generation) Cause() *room.Cause { return g.record.Cause() }
+// Cause returns the ending's cause, nil while the choice lives.
+func (g *Generation) Cause() *room.Cause {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cause
+}
 
-// Abort ends the request; Take says when it has. With code Done it is no abort:
-// its text is complete, as a stop string makes it.
+// Abort ends the request; Take says when it has. With code Done it is no abort,
+// and ends this choice alone: its text is complete, as a stop string makes it.
 func (g *Generation) Abort(cause *room.Cause) { g.abort(cause) }
 
 // Abandon ends the request for its client without waiting for the engine, which

@@ -25,6 +25,10 @@ type job struct {
 	record    *flight.Record
 	bootstrap string // host:port of the prefill worker's registry; "" for a local request
 
+	first  *job   // of the second to n-th choice: the first one; nil otherwise
+	others []*job // of the first choice: the others
+	spread bool   // the others were put in line
+
 	queue     *fifo
 	place     *list.Element
 	seq       *engine.Seq
@@ -50,7 +54,12 @@ func (j *job) Space(_, _ int32, _ int) []byte      { return nil }
 func (j *job) Exported(_, _ int32, _ int, _ error) {}
 
 // Token hands one token to the stream.
-func (j *job) Token(t engine.Token, _ int32, lp *engine.Logprobs) { j.gen.token(Out{t, lp}) }
+func (j *job) Token(t engine.Token, _ int32, lp *engine.Logprobs) {
+	j.gen.token(Out{t, lp})
+	if len(j.others) > 0 {
+		j.w.spread(j)
+	}
+}
 
 // PromptToken keeps what the prompt's tokens would have been expected with.
 func (j *job) PromptToken(t engine.Token, _ int32, lp *engine.Logprobs) {
@@ -85,30 +94,25 @@ func (w *Worker) imported(j *job, a arrival) {
 	w.finished(j)
 }
 
-// Done ends the request's use of the engine.
+// Done ends the job's use of the engine.
 func (j *job) Done(res engine.Result) {
 	w := j.w
 	w.mu.Lock()
 	j.seqDone, j.result = true, res
-	committed := j.Room == 0 || j.committed
+	committed := j.committed
 	w.mu.Unlock()
-	var cause *room.Cause
 	switch res.Finish {
 	case engine.FinishStop, engine.FinishLength:
-		if !committed { // a prompt of one token needs no KV: the hand-over may be slower
-			w.wakeAdmission()
-			return
+		if committed { // else the hand-over is slower: a prompt of one token needs no KV
+			j.gen.end(&room.Cause{Code: room.Done}, res)
+			w.spread(j)
 		}
-		cause = &room.Cause{Code: room.Done}
 	case engine.FinishFailed:
-		cause = failureOf(res.Err)
-		if j.Room != 0 {
-			w.fail(j.Room, cause)
-		}
+		w.broken(j, failureOf(res.Err))
 	default:
-		cause = causeOf(res.Err)
+		j.gen.end(causeOf(res.Err), res)
+		w.spread(j)
 	}
-	j.gen.end(cause, res)
 	w.finished(j)
 	w.wakeAdmission()
 }
@@ -121,4 +125,20 @@ func failureOf(err error) *room.Cause {
 		return room.Because(room.BadRequest, "%v", err)
 	}
 	return room.Because(room.EngineFailed, "%v", err)
+}
+
+// top returns the first choice's job.
+func (j *job) top() *job {
+	if j.first != nil {
+		return j.first
+	}
+	return j
+}
+
+// choices returns the first choice's job and the others'.
+func (j *job) choices() []*job { return append([]*job{j}, j.others...) }
+
+// busy says whether something still uses the job's memory, or will.
+func (j *job) busy() bool {
+	return j.queue != nil || j.seq != nil && !j.seqDone || j.reading > 0 || len(j.importing) > 0
 }

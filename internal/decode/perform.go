@@ -60,9 +60,15 @@ func (w *Worker) proceed(j *job) {
 	j.committed = true
 	over := j.seqDone && (j.result.Finish == engine.FinishStop || j.result.Finish == engine.FinishLength)
 	w.mu.Unlock()
-	j.gen.commit()
+	for _, x := range j.gen.Choices() {
+		x.commit()
+	}
+	if j.gen.produced() {
+		w.spread(j)
+	}
 	if over {
 		j.gen.end(&room.Cause{Code: room.Done}, j.result)
+		w.spread(j)
 		w.finished(j)
 	}
 }
@@ -73,33 +79,65 @@ func (w *Worker) job(rm id.Room) *job {
 	return w.jobs[rm]
 }
 
-// stopJob takes a request out of the queue and cancels its sequence. Its stream
-// ends when the engine says so, or at once if the engine never had it.
+// stopJob takes a request out of the queue and cancels its sequences. Its streams
+// end when the engine says so, or at once if the engine never had it.
 func (w *Worker) stopJob(j *job, cause *room.Cause) {
 	w.mu.Lock()
-	j.leave()
-	j.stopped = true
-	seq := j.seq
+	var seqs []*engine.Seq
+	for _, x := range j.choices() {
+		x.leave()
+		x.stopped = true
+		if x.seq != nil {
+			seqs = append(seqs, x.seq)
+		}
+	}
 	w.mu.Unlock()
-	if seq != nil {
-		seq.Cancel(cause)
+	for _, s := range seqs {
+		s.Cancel(cause)
 	}
 	w.finished(j)
 }
 
-// finished looks whether a request has ended and nothing uses its memory; then
-// the memory goes back. A room's book is told.
+// stopChoice ends one choice whose text is complete. The others go on.
+func (w *Worker) stopChoice(x *job) {
+	w.mu.Lock()
+	seq := x.seq
+	w.mu.Unlock()
+	if seq != nil { // it has shown text, so it has one
+		seq.Cancel(&room.Cause{Code: room.Done})
+	}
+}
+
+// spread puts the other choices in line once the first one has a token that may
+// be seen: the prompt's KV is complete then, and they start from it.
+func (w *Worker) spread(j *job) {
+	w.mu.Lock()
+	if len(j.others) == 0 || !j.committed || j.spread || j.stopped {
+		w.mu.Unlock()
+		return
+	}
+	j.spread = true
+	for _, x := range j.others {
+		w.queue.push(x)
+	}
+	w.mu.Unlock()
+	w.wakeAdmission()
+}
+
+// finished looks whether all choices of a request have ended and nothing uses
+// their memory; then it goes back. A room's book is told.
 func (w *Worker) finished(j *job) {
+	j = j.top()
 	w.mu.Lock()
 	if w.jobs[j.Room] != j && w.locals[j.RID] != j {
 		w.mu.Unlock()
 		return // done already
 	}
-	ended := j.stopped || j.seqDone
-	busy := j.seq != nil && !j.seqDone || j.reading > 0 || len(j.importing) > 0
-	if !ended || busy || j.gen.Cause() == nil {
-		w.mu.Unlock()
-		return
+	for _, x := range j.choices() {
+		if x.busy() || x.gen.Cause() == nil {
+			w.mu.Unlock()
+			return
+		}
 	}
 	j.releaseFree()
 	if j.Room != 0 {

@@ -114,7 +114,10 @@ type Request struct {
 	RID    id.RID
 	Tokens []engine.Token
 	Params engine.Params
+	N      int       // choices; 0 means 1. They share the prompt's KV and, if any, one hand-over
 	Due    time.Time // when it must have ended
+
+	Wake chan struct{} // cap 1, to wait for several generations at once; nil: one of its own
 
 	PromptLogprobs int // as in engine.Request; needs Room 0
 	PromptFrom     int32
@@ -191,14 +194,35 @@ func (w *Worker) beginRoom(r Request) (gen *Generation, refused *room.Cause) {
 }
 
 func (w *Worker) newJob(r Request, local bool) *job {
+	n := max(r.N, 1)
 	rec := w.cfg.Recorder.Open(r.RID, r.Room, len(r.Tokens))
-	j := &job{Request: r, w: w, gen: newGeneration(rec, local), record: rec}
-	j.gen.abort = func(cause *room.Cause) { w.Abort(r.RID, r.Room, cause) }
+	all := newChoices(rec, n, local, r.Wake)
+	j := &job{Request: r, w: w, gen: all.list[0], record: rec, committed: local}
+	for i := 1; i < n; i++ {
+		x := &job{Request: r, w: w, gen: all.list[i], record: rec, first: j, committed: true}
+		x.Room, x.PromptLogprobs = 0, 0
+		x.Params.Seed = choiceSeed(r.Params.Seed, i)
+		j.others = append(j.others, x)
+	}
+	for _, x := range j.choices() {
+		x.gen.abort = func(cause *room.Cause) {
+			if cause.Code == room.Done {
+				w.stopChoice(x)
+				return
+			}
+			w.Abort(r.RID, r.Room, cause)
+		}
+	}
 	if !local {
 		j.bootstrap = net.JoinHostPort(r.Host, strconv.Itoa(r.Port))
 	}
 	return j
 }
+
+// choiceSeed gives the i-th choice a random stream of its own, which the seed
+// still reproduces. The constant is 2⁶⁴ divided by the golden ratio, as in
+// SplitMix64: successive streams lie far apart.
+func choiceSeed(seed uint64, i int) uint64 { return seed + uint64(i)*0x9e3779b97f4a7c15 }
 
 // windowChunks returns the chunks of a prompt's import buffer, and chunkBytes the
 // bytes of one: of the largest chunk the hand-over has.
@@ -224,6 +248,7 @@ func (w *Worker) Abort(rid id.RID, rm id.Room, cause *room.Cause) {
 	if j != nil {
 		w.stopJob(j, cause)
 		j.gen.end(cause, engine.Result{})
+		w.finished(j)
 		return
 	}
 	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Abort(now, rid, rm, cause) })

@@ -86,7 +86,7 @@ func (w *Worker) admitNext() bool {
 		w.early++
 	}
 	w.mu.Unlock()
-	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room) })
+	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room, 0) })
 	return true
 }
 
@@ -138,6 +138,22 @@ func (r *run) giveBack(l *kv.Lease) {
 		return
 	}
 	r.free = append(r.free, l)
+}
+
+// take takes a chunk's lease back, which nobody reads any more. It returns the
+// sequence to be resumed, if it paused for want of this memory.
+func (r *run) take(index int) *engine.Seq {
+	c := &r.chunks[index]
+	if c.lease == nil {
+		return nil
+	}
+	r.giveBack(c.lease)
+	c.lease = nil
+	if !r.paused || len(r.free) == 0 {
+		return nil
+	}
+	r.paused = false
+	return r.seq
 }
 
 func (r *run) releaseFree() {

@@ -71,19 +71,10 @@ func (w *Worker) Settled(_ id.Incarnation, h transfer.Header, err error) {
 	}
 	r := j.run
 	r.inAir--
-	index := int(h.P0) / w.info.Chunk
-	if c := &r.chunks[index]; c.lease != nil {
-		r.giveBack(c.lease)
-		c.lease = nil
-	}
-	seq := r.seq
-	resume := r.paused && len(r.free) > 0
-	if resume {
-		r.paused = false
-	}
+	resume := r.take(int(h.P0) / w.info.Chunk)
 	w.mu.Unlock()
-	if resume {
-		seq.Resume()
+	if resume != nil {
+		resume.Resume()
 	}
 	var cause *room.Cause
 	if err != nil && !errors.Is(err, transfer.ErrCanceled) {

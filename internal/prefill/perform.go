@@ -22,6 +22,8 @@ func (w *Worker) perform(e room.Effect) {
 		w.evict(e)
 	case room.Publish:
 		w.publish(e)
+	case room.Discard:
+		w.discard(e)
 	case room.StopWork:
 		w.stop(e)
 	case room.Answer:
@@ -115,6 +117,21 @@ func (w *Worker) publish(e room.Publish) {
 	if err := w.source.Publish(e.To, h, c.lease); err != nil {
 		c.lease.Release()
 		w.Settled(e.To, h, err)
+	}
+}
+
+// discard gives the memory of a chunk that need not travel back to the share.
+func (w *Worker) discard(e room.Discard) {
+	w.mu.Lock()
+	j := w.jobs[e.Room]
+	if j == nil || j.run == nil || e.Index >= len(j.run.chunks) {
+		w.mu.Unlock()
+		return
+	}
+	resume := j.run.take(e.Index)
+	w.mu.Unlock()
+	if resume != nil {
+		resume.Resume()
 	}
 }
 

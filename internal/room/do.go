@@ -117,6 +117,10 @@ func ending(r id.Room, g id.Generation, c *Cause) Message {
 // decode's window has room. A chunk larger than the whole window goes alone.
 func (b *Book) publish(r *Record) {
 	first := int(r.Have / b.chunk)
+	for r.discarded < min(first, len(r.exported)) { // decode has these
+		b.emit(Discard{Room: r.Room, Index: r.discarded})
+		r.discarded++
+	}
 	for first+int(r.published) < len(r.exported) {
 		c := r.exported[first+int(r.published)]
 		if r.outstanding > 0 && r.outstanding+int64(c.bytes) > r.Window {

@@ -85,7 +85,7 @@ var actionWords = [numActions]string{
 	tell:          "The room's cause to its peer, as ABORT or FAIL.",
 	reply:         "The room's ending to the sender, as ABORT or FAIL.",
 	replyTaken:    "FAIL room_taken to the sender.",
-	publish:       "Exported chunks to the data plane, in order, while decode's window has room.",
+	publish:       "Exported chunks to the data plane, in order, while decode's window has room. Those that decode has already give their memory back.",
 	take:          "Count the chunk as taken.",
 	stop:          "Cancel all work and transfers of the room and ask for its memory back.",
 	answer:        "End the leg, with the room's cause.",

@@ -35,6 +35,12 @@ type Publish struct {
 	Index int    // its ordinal in the prompt: positions from Index × C on
 }
 
+// Discard gives an exported chunk's memory back: decode has these positions.
+type Discard struct {
+	Room  id.Room
+	Index int // its ordinal in the prompt
+}
+
 // StopWork cancels everything that works for a room: its place in queues, its
 // engine sequence, its chunks in the data plane. Freed answers when all memory
 // is back, perhaps much later: a request's end is not its memory's end.
@@ -83,6 +89,7 @@ func (Enqueue) isEffect()  {}
 func (Evict) isEffect()    {}
 func (Seek) isEffect()     {}
 func (Publish) isEffect()  {}
+func (Discard) isEffect()  {}
 func (StopWork) isEffect() {}
 func (Answer) isEffect()   {}
 func (Proceed) isEffect()  {}

@@ -45,6 +45,9 @@ func chaosStep(rt *rapid.T, w *world, tokens map[id.Room]int32, legsP, legsD map
 		if rapid.IntRange(0, 9).Draw(rt, "mismatch") == 0 {
 			digest = 1
 		}
+		if w.d.book.Get(room) == nil {
+			w.d.have[room] = testChunk * int32(rapid.IntRange(0, max(0, int(tokens[room]-2)/testChunk)).Draw(rt, "have"))
+		}
 		w.d.leg(room, tokens[room], digest, w.now.After(60*time.Second))
 	case 4:
 		w.p.admit(room)

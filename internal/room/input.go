@@ -41,10 +41,16 @@ func mismatch(here, there int32) *Cause {
 	return Because(TokenizationMismatch, "prefill has %d prompt tokens and decode %d, or their ids differ: the two workers' models or templates differ", here, there)
 }
 
-// Admitted says that the worker took a room's resources.
-func (b *Book) Admitted(now Mono, room id.Room) []Effect {
+// Admitted says that the worker took a room's resources. have is how many of the
+// prompt's tokens decode's own cache holds and has pinned (decode; a multiple of
+// C, at most n−2): only what follows travels.
+func (b *Book) Admitted(now Mono, room id.Room, have int32) []Effect {
 	b.begin(now)
-	b.step(b.known(room), occurrence{kind: evAdmit})
+	r := b.known(room)
+	if b.side == Decode && r.State == Prealloc {
+		r.Have = have
+	}
+	b.step(r, occurrence{kind: evAdmit})
 	return b.out
 }
 

@@ -8,7 +8,7 @@ type Leg struct {
 	RID      id.RID
 	Tokens   int32  // n: the prompt's tokens
 	Digest   Digest // of their ids
-	Have     int32  // decode: tokens of the prompt it holds already; a multiple of the chunk size
+	Have     int32  // tokens of the prompt that decode holds already; set at its admission, told by READY
 	Window   int64  // decode: bytes of its import buffer
 	Deadline Mono   // when the request must have ended
 }
@@ -26,6 +26,7 @@ type Record struct {
 
 	// prefill: what was exported, published and acknowledged
 	exported    []exported // every exported chunk, from position 0 on
+	discarded   int        // chunks below Have, given back unpublished
 	published   uint32     // chunks handed to the data plane, from position Have on
 	settled     uint32     // chunks acknowledged
 	outstanding int64      // bytes published and not acknowledged

@@ -77,6 +77,33 @@ func TestAPromptOfOneTokenTravelsAsOneEmptyChunk(t *testing.T) {
 	want(t, w.d, Success)
 }
 
+func TestOnlyWhatDecodeDoesNotHaveTravels(t *testing.T) {
+	w := newWorld()
+	w.d.have[room1] = 8
+	w.p.leg(room1, 14, 0, soon(w))
+	w.p.admit(room1)
+	w.p.compute(room1)
+	w.p.compute(room1)
+	w.d.leg(room1, 14, 0, soon(w))
+	w.d.admit(room1)
+	w.sessionUp(room1)
+	w.deliverToP(0)
+	if len(w.chunks) != 0 {
+		t.Fatal("a chunk travels that decode has")
+	}
+	for range 2 {
+		w.p.compute(room1)
+		w.deliverChunk()
+		w.deliverAck()
+	}
+	w.deliverToP(0)
+	want(t, w.p, Success)
+	want(t, w.d, Success)
+	if r := w.d.book.Get(room1); r.imported != 2 {
+		t.Fatalf("%d chunks were imported, want 2", r.imported)
+	}
+}
+
 func TestChunksExportedBeforeReadyArePublishedWhenItComes(t *testing.T) {
 	w := newWorld()
 	w.p.leg(room1, 9, 0, soon(w))
@@ -248,7 +275,7 @@ func TestAdmissionThatLosesTheRaceWithTheEndGivesTheMemoryBack(t *testing.T) {
 	w.p.leg(room1, 10, 0, soon(w))
 	w.p.perform(w.p.book.Abort(w.now, "1", 0, Because(ClientGone, "gone")))
 	w.p.held[room1] = &job{}
-	w.p.perform(w.p.book.Admitted(w.now, room1))
+	w.p.perform(w.p.book.Admitted(w.now, room1, 0))
 	if !w.p.held[room1].stopped {
 		t.Fatal("the resources taken for an ended room were not asked back")
 	}

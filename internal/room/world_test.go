@@ -44,6 +44,7 @@ type node struct {
 	proceeds map[id.Room]int
 	refused  map[id.Room]int
 	evicted  map[id.Room]bool
+	have     map[id.Room]int32 // what decode's cache holds of a room's prompt
 	session  bool
 }
 
@@ -68,7 +69,7 @@ func newWorld() *world {
 func (w *world) newNode(side Side, inc id.Incarnation) *node {
 	return &node{w: w, side: side, inc: inc, book: New(side, testChunk, Limits{}), queue: map[id.Room]bool{},
 		held: map[id.Room]*job{}, seeking: map[id.Room]bool{}, answers: map[id.Room][]*Cause{},
-		proceeds: map[id.Room]int{}, refused: map[id.Room]int{}, evicted: map[id.Room]bool{}}
+		proceeds: map[id.Room]int{}, refused: map[id.Room]int{}, evicted: map[id.Room]bool{}, have: map[id.Room]int32{}}
 }
 
 func (w *world) fault(format string, args ...any) {
@@ -133,7 +134,7 @@ func (n *node) admit(room id.Room) {
 	}
 	delete(n.queue, room)
 	n.held[room] = &job{}
-	n.perform(n.book.Admitted(n.w.now, room))
+	n.perform(n.book.Admitted(n.w.now, room, n.have[room]))
 }
 
 // compute makes the prefill engine export the next chunk of a room.

@@ -207,27 +207,11 @@ func idle(rooms map[room.State]int, e *engine.Loop, a *kv.Arena) bool {
 	return held == 0 && st.Leases == 0 && st.Free == st.Total
 }
 
-// Collect takes a generation's tokens to its end.
+// Collect takes a request's one choice to its end.
 func Collect(t testing.TB, g *decode.Generation) ([]engine.Token, *room.Cause, engine.Result) {
 	t.Helper()
-	deadline := time.NewTimer(Wait)
-	defer deadline.Stop()
-	var all []engine.Token
-	for {
-		select {
-		case <-g.Wake():
-		case <-deadline.C:
-			t.Fatalf("the generation did not end within %v", Wait)
-		}
-		tokens, ended := g.Take()
-		for _, o := range tokens {
-			all = append(all, o.Token)
-		}
-		if ended {
-			cause, res := g.Ending()
-			return all, cause, res
-		}
-	}
+	c := CollectAll(t, g)[0]
+	return c.Tokens, c.Cause, c.Result
 }
 
 // Run sends one request through a pair, both legs at once, and returns decode's
@@ -248,4 +232,41 @@ func Run(t testing.TB, p *Prefill, d *Decode, tokens []engine.Token, params engi
 		p.Abort(rid, rm, dc)
 	}
 	return out, dc, <-answer
+}
+
+// Choice is one choice's whole stream.
+type Choice struct {
+	Tokens []engine.Token
+	Cause  *room.Cause
+	Result engine.Result
+}
+
+// CollectAll takes all choices of a request to their ends.
+func CollectAll(t testing.TB, g *decode.Generation) []Choice {
+	t.Helper()
+	deadline := time.NewTimer(Wait)
+	defer deadline.Stop()
+	all := make([]Choice, len(g.Choices()))
+	left := len(all)
+	for left > 0 {
+		select {
+		case <-g.Wake():
+		case <-deadline.C:
+			t.Fatalf("%d choices did not end within %v", left, Wait)
+		}
+		for i, x := range g.Choices() {
+			if all[i].Cause != nil {
+				continue
+			}
+			tokens, ended := x.Take()
+			for _, o := range tokens {
+				all[i].Tokens = append(all[i].Tokens, o.Token)
+			}
+			if ended {
+				all[i].Cause, all[i].Result = x.Ending()
+				left--
+			}
+		}
+	}
+	return all
 }

@@ -1,0 +1,118 @@
+package pair
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/decode"
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/engine/sim"
+	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/prefill"
+	"github.com/tandem-llm/tandem/internal/room"
+)
+
+func TestFourChoicesCostOneHandOver(t *testing.T) {
+	p, d := simPair(t, simConfig, Options{}, Options{})
+	for _, n := range []int{1, 2, 6*simChunk + 3} {
+		before := d.Sink.Stats().Chunks
+		tokens := prompt(n, n)
+		rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
+		answer := make(chan *room.Cause, 1)
+		go func() {
+			answer <- p.Serve(t.Context(), prefill.Request{RID: rid, Room: rm, Tokens: tokens, Due: due})
+		}()
+		g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 4, Params: engine.Params{MaxTokens: 5}, Due: due})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		want := sim.Expect(simConfig, tokens, 5)
+		for i, choice := range CollectAll(t, g) {
+			if choice.Cause.Code != room.Done || !slices.Equal(choice.Tokens, want) {
+				t.Fatalf("n = %d, choice %d: %v, %v; want %v", n, i, choice.Cause, choice.Tokens, want)
+			}
+		}
+		if c := <-answer; c.Code != room.Done {
+			t.Fatalf("prefill ended with %v", c)
+		}
+		Quiet(t, p, d)
+		if chunks, one := d.Sink.Stats().Chunks-before, max(1, (n-1+simChunk-1)/simChunk); int(chunks) != one {
+			t.Fatalf("n = %d: %d chunks travelled, want the %d of one hand-over", n, chunks, one)
+		}
+	}
+}
+
+func TestAnAbortEndsAllChoices(t *testing.T) {
+	slow := simConfig
+	slow.CallTime = 2 * time.Millisecond
+	p, d := simPair(t, slow, Options{}, Options{})
+	tokens := prompt(40, 1)
+	rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
+	answer := make(chan *room.Cause, 1)
+	go func() {
+		answer <- p.Serve(t.Context(), prefill.Request{RID: rid, Room: rm, Tokens: tokens, Due: due})
+	}()
+	g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 3, Params: engine.Params{MaxTokens: 200}, Due: due})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	<-answer
+	Until(t, "three choices run", func() bool { return d.Engine.Load().Decoding == 3 })
+	d.Abort(rid, rm, room.Because(room.ClientGone, "test"))
+	for i, choice := range CollectAll(t, g) {
+		if choice.Cause.Code != room.ClientGone {
+			t.Fatalf("choice %d ended with %v", i, choice.Cause)
+		}
+	}
+	Quiet(t, p, d)
+}
+
+func TestAChoiceWhoseTextIsCompleteEndsAlone(t *testing.T) {
+	slow := simConfig
+	slow.CallTime = time.Millisecond
+	p, d := simPair(t, slow, Options{}, Options{})
+	tokens := prompt(40, 1)
+	rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
+	answer := make(chan *room.Cause, 1)
+	go func() {
+		answer <- p.Serve(t.Context(), prefill.Request{RID: rid, Room: rm, Tokens: tokens, Due: due})
+	}()
+	g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 2, Params: engine.Params{MaxTokens: 100}, Due: due})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	<-answer
+	Until(t, "both choices run", func() bool { return d.Engine.Load().Decoding == 2 })
+	g.Abort(&room.Cause{Code: room.Done})
+	all := CollectAll(t, g)
+	if all[0].Cause.Code != room.Done || len(all[0].Tokens) == 100 {
+		t.Fatalf("the first choice ended with %v after %d tokens", all[0].Cause, len(all[0].Tokens))
+	}
+	if all[1].Cause.Code != room.Done || len(all[1].Tokens) != 100 {
+		t.Fatalf("the second choice ended with %v after %d tokens, want all 100", all[1].Cause, len(all[1].Tokens))
+	}
+	Quiet(t, p, d)
+}
+
+func TestTheSecondTurnOfAChatTransfersOnlyItsNewTokens(t *testing.T) {
+	p, d := simPair(t, simConfig, Options{}, Options{})
+	first := prompt(9*simChunk+5, 7)
+	out, _, _ := Run(t, p, d, first, engine.Params{MaxTokens: 6})
+	Quiet(t, p, d)
+
+	second := append(append(slices.Clone(first), out...), prompt(20, 99)...)
+	before := d.Sink.Stats().Chunks
+	got, dc, pc := Run(t, p, d, second, engine.Params{MaxTokens: 6})
+	if dc.Code != room.Done || pc.Code != room.Done || !slices.Equal(got, sim.Expect(simConfig, second, 6)) {
+		t.Fatalf("decode %v, prefill %v, tokens %v; want %v", dc, pc, got, sim.Expect(simConfig, second, 6))
+	}
+	total := (len(second) - 1 + simChunk - 1) / simChunk
+	if travelled := int(d.Sink.Stats().Chunks - before); travelled != total-9 {
+		t.Fatalf("%d chunks travelled, want %d: decode has 9 of %d", travelled, total-9, total)
+	}
+	if p.Engine.Cache().Reused == 0 {
+		t.Fatal("prefill computed the first turn's tokens again")
+	}
+	Quiet(t, p, d)
+}
