@@ -26,6 +26,7 @@ type metrics struct {
 	aborted  prometheus.Counter
 	server   atomic.Pointer[Server]
 	gauges   map[string]*prometheus.Desc
+	counters map[string]*prometheus.Desc
 }
 
 // gaugeHelp names every gauge and says what it counts.
@@ -48,15 +49,29 @@ var gaugeHelp = map[string]string{
 	"tandem_transfer_links":                   "Data connections that are open.",
 	"tandem_engine_in_call_seconds":           "How long the library call in progress has run.",
 	"tandem_ready":                            "1 if the worker takes requests.",
+	"tandem_prefix_cache_cells":               "KV cells that only ended sequences have; given up when others need them.",
+	"tandem_prefix_cache_sequences":           "Ended sequences whose KV is kept.",
+}
+
+// counterHelp names every counter that is read when it is asked for.
+var counterHelp = map[string]string{
+	"tandem_prefix_cache_hits_total":          "Sequences that started from another one's KV.",
+	"tandem_prefix_cache_reused_tokens_total": "Prompt tokens that were neither computed nor imported, because their KV was there.",
+	"tandem_prefix_cache_evicted_cells_total": "Cached KV cells given up for others.",
+	"tandem_transfer_chunks_total":            "Chunks acknowledged (prefill) or taken (decode).",
+	"tandem_transfer_bytes_total":             "Bytes of those.",
 }
 
 func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), gauges: make(map[string]*prometheus.Desc)}
+	m := &metrics{registry: prometheus.NewRegistry(), gauges: make(map[string]*prometheus.Desc), counters: make(map[string]*prometheus.Desc)}
 	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tandem_requests_total", Help: "Ended requests by outcome and cause."}, []string{"outcome", "code"})
 	m.ttft = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tandem_time_to_first_token_seconds", Help: "From the request's arrival to its first token.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)})
 	m.e2e = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tandem_e2e_request_latency_seconds", Help: "From a request's arrival to its end, of those that ended ok.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16)})
 	m.tokens = prometheus.NewCounter(prometheus.CounterOpts{Name: "tandem_generated_tokens_total", Help: "Tokens generated."})
 	m.aborted = prometheus.NewCounter(prometheus.CounterOpts{Name: "sglang:num_aborted_requests_total", Help: "Requests that ended aborted."})
+	for name, help := range counterHelp {
+		m.counters[name] = prometheus.NewDesc(name, help, nil, nil)
+	}
 	for name, help := range gaugeHelp {
 		m.gauges[name] = prometheus.NewDesc(name, help, nil, nil)
 	}
@@ -90,6 +105,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range m.gauges {
 		ch <- d
 	}
+	for _, d := range m.counters {
+		ch <- d
+	}
 }
 
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
@@ -104,6 +122,24 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for name, v := range s.gauges(p) {
 		ch <- prometheus.MustNewConstMetric(m.gauges[name], prometheus.GaugeValue, v)
 	}
+	for name, v := range s.counters(p) {
+		ch <- prometheus.MustNewConstMetric(m.counters[name], prometheus.CounterValue, v)
+	}
+}
+
+// counters reads every counter that somebody else counts.
+func (s *Server) counters(p *parts) map[string]float64 {
+	cache := p.engine.Cache()
+	c := map[string]float64{
+		"tandem_prefix_cache_hits_total":          float64(cache.Hits),
+		"tandem_prefix_cache_reused_tokens_total": float64(cache.Reused),
+		"tandem_prefix_cache_evicted_cells_total": float64(cache.Evicted),
+	}
+	if p.transfer != nil {
+		st := p.transfer.Stats()
+		c["tandem_transfer_chunks_total"], c["tandem_transfer_bytes_total"] = float64(st.Chunks), float64(st.Bytes)
+	}
+	return c
 }
 
 // gauges reads every gauge that this worker's role has.
@@ -127,6 +163,8 @@ func (s *Server) gauges(p *parts) map[string]float64 {
 	g["tandem_room_tombstones"] = float64(tombstones)
 	held, total := p.engine.Cells()
 	g["tandem_kv_cells_held"], g["tandem_kv_cells"] = float64(held), float64(total)
+	cache := p.engine.Cache()
+	g["tandem_prefix_cache_cells"], g["tandem_prefix_cache_sequences"] = float64(cache.Cells), float64(cache.Seqs)
 	if p.arena != nil {
 		st := p.arena.Stats()
 		g["tandem_arena_bytes"], g["tandem_arena_bytes_held"], g["tandem_arena_leases"] = float64(st.Total), float64(st.Total-st.Free), float64(st.Leases)
