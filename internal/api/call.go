@@ -43,10 +43,27 @@ type Call struct {
 	Messages []Message // Chat
 	Text     string    // Completion, Generate: the prompt as text ...
 	IDs      []int32   // ... or as token ids, each ≥ 0; exactly one of both is set
+	Batch    []Prompt  // Completion, Generate: several prompts, and neither Text nor IDs; nil: one
 
 	Params           engine.Params
 	MaxTokensDefault bool // Params.MaxTokens is the default: cap it to the context instead of refusing
 	SeedDefault      bool // Params.Seed was drawn here: the body named none
+
+	N        int      // choices for each prompt, 1 to MaxChoices; each has the seed of its number added
+	Stop     []string // texts that end a choice
+	KeepStop bool     // and stay part of its text
+	NoText   bool     // max_tokens 0: only the prompt is asked about; one token is generated and dropped
+	FullText bool     // control tokens are part of the text (skip_special_tokens false)
+
+	Logprobs       bool  // of the answer's tokens; how many likeliest, Params.Logprobs says
+	LogprobText    bool  // Generate: with the tokens' text
+	PromptLogprobs int   // as in engine.Request
+	PromptFrom     int32 // its first position; negative: none of them
+	Echo           bool  // Completion: the prompt is part of the text
+
+	// Local says that one worker computes all of it: several prompts, or log
+	// probabilities of the prompt's tokens, which a hand-over does not carry.
+	Local bool
 
 	Stream       bool
 	IncludeUsage bool // stream_options.include_usage
@@ -54,6 +71,23 @@ type Call struct {
 	RID id.RID // the body's rid, "" if it has none
 	Leg *Leg   // nil: the body is not one leg of a pair
 }
+
+// Prompt is one of a batch; one of both is set.
+type Prompt struct {
+	Text string
+	IDs  []int32
+}
+
+// Prompts lists a Completion's or Generate's prompts.
+func (c *Call) Prompts() []Prompt {
+	if c.Batch != nil {
+		return c.Batch
+	}
+	return []Prompt{{c.Text, c.IDs}}
+}
+
+// Choices returns how many answers there are: choice i belongs to prompt i / N.
+func (c *Call) Choices() int { return len(c.Prompts()) * c.N }
 
 // Leg is what the router adds to a body. A body has a leg if it has a
 // bootstrap_room.

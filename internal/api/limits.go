@@ -36,6 +36,20 @@ const (
 	MaxMaxTokens = 1 << 24
 	// MaxMessages bounds a chat, because each one costs the template time.
 	MaxMessages = 16384
+	// MaxChoices, MaxPrompts and MaxBatch bound n, the prompts of one body and
+	// what both make together.
+	MaxChoices = 16
+	MaxPrompts = 256
+	MaxBatch   = 512
+	// MaxStops is OpenAI's bound of stop; MaxStopsGenerate is /generate's.
+	// MaxStopBytes bounds one: that much text is held back.
+	MaxStops         = 4
+	MaxStopsGenerate = 64
+	MaxStopBytes     = 1024
+	// MaxTopLogprobs is OpenAI's bound of top_logprobs.
+	MaxTopLogprobs = 20
+	// MaxBias bounds logit_bias and stop_token_ids, which cost every token.
+	MaxBias = 1024
 	// MaxAborts is the most requests one POST /abort_request may name.
 	MaxAborts = 1024
 	// MaxRID is the longest rid, in bytes.

@@ -1,13 +1,10 @@
 package api
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"encoding/json"
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tandem-llm/tandem/internal/id"
 	"github.com/tandem-llm/tandem/internal/room"
@@ -16,20 +13,9 @@ import (
 // Parse turns a body into a Call. A refusal is a bad_request whose detail
 // begins with the field's name and a colon, where one field is to blame.
 func Parse(kind Kind, body []byte, limits Limits) (*Call, *room.Cause) {
-	if !utf8.Valid(body) {
-		return nil, room.Because(room.BadRequest, "the body is not valid UTF-8: send JSON in UTF-8")
-	}
-	members, _, cause := Members(body)
+	f, cause := newFields(body, limits)
 	if cause != nil {
 		return nil, cause
-	}
-	if !json.Valid(body) {
-		var v json.RawMessage
-		return nil, room.Because(room.BadRequest, "the body is not JSON: %v", json.Unmarshal(body, &v))
-	}
-	f := &fields{values: make(map[string][]byte, len(members)), limits: limits.withDefaults()}
-	for _, m := range members { // of duplicates the last counts, as everywhere
-		f.values[m.Key] = m.Value
 	}
 	c := &Call{Kind: kind}
 	f.str("model", &c.Model)
@@ -40,7 +26,6 @@ func Parse(kind Kind, body []byte, limits Limits) (*Call, *room.Cause) {
 		f.messages(c)
 	case Completion:
 		f.prompt(c, "prompt")
-		f.refuseUnless("echo", "an echoed prompt is not supported", isFalse)
 		f.refuseUnless("suffix", "insertion is not supported", isEmpty)
 	case Generate:
 		f.generate(c)
@@ -48,8 +33,9 @@ func Parse(kind Kind, body []byte, limits Limits) (*Call, *room.Cause) {
 	if kind != Generate {
 		f.streamOptions(c)
 		f.sampling(c, "max_completion_tokens", "max_tokens", "seed")
-		f.openAIOnly()
+		f.openAIOnly(c)
 	}
+	f.check(c)
 	if f.cause != nil {
 		return nil, f.cause
 	}
@@ -146,87 +132,6 @@ func (f *fields) number(name string, lo, hi float64, open bool, into *float32) {
 	*into = float32(x)
 	if open && *into <= float32(lo) {
 		*into = math.SmallestNonzeroFloat32 // what float32 rounds to zero is still not zero
-	}
-}
-
-// sampling reads what both APIs have; the names of two fields differ.
-func (f *fields) sampling(c *Call, maxName, maxOther, seedName string) {
-	p := &c.Params
-	p.Temperature, p.TopP = 1, 1
-	f.number("temperature", 0, 2, false, &p.Temperature)
-	f.number("top_p", 0, 1, true, &p.TopP)
-	var k int64
-	if f.integer("top_k", -1, math.MaxInt32, &k) && k > 0 {
-		p.TopK = int(k) // −1 and 0 mean all
-	}
-	f.flag("ignore_eos", &p.IgnoreEOS)
-
-	n := int64(f.limits.DefaultMaxTokens)
-	_, first := f.get(maxName)
-	_, other := f.get(maxOther)
-	switch { // the newer name wins, as the API says
-	case first:
-		f.integer(maxName, 1, int64(f.limits.MaxMaxTokens), &n)
-	case other:
-		f.integer(maxOther, 1, int64(f.limits.MaxMaxTokens), &n)
-	default:
-		c.MaxTokensDefault = true
-	}
-	p.MaxTokens = int(n)
-
-	var seed int64
-	_, named := f.get(seedName)
-	switch {
-	case named:
-		f.integer(seedName, math.MinInt64, math.MaxInt64, &seed)
-		p.Seed = uint64(seed)
-	default:
-		var b [8]byte
-		rand.Read(b[:]) // never fails
-		p.Seed, c.SeedDefault = binary.LittleEndian.Uint64(b[:]), true
-	}
-
-	f.refuseUnless("n", "only 1 choice is supported", isNumber(1))
-	f.refuseUnless("stop", "stop strings are not supported yet", isEmpty)
-	f.refuseUnless("stop_token_ids", "stop tokens are not supported yet", isEmpty)
-	f.refuseUnless("presence_penalty", "penalties are not supported yet", isNumber(0))
-	f.refuseUnless("frequency_penalty", "penalties are not supported yet", isNumber(0))
-	f.refuseUnless("repetition_penalty", "penalties are not supported yet", isNumber(1))
-	f.refuseUnless("min_p", "min_p is not supported yet", isNumber(0))
-	f.refuseUnless("min_tokens", "a minimum length is not supported yet", isNumber(0))
-	f.refuseUnless("min_new_tokens", "a minimum length is not supported yet", isNumber(0))
-	f.refuseUnless("logit_bias", "logit_bias is not supported yet", isEmpty)
-	f.refuseUnless("skip_special_tokens", "special tokens are never part of the text", isTrue)
-	for _, name := range []string{"json_schema", "regex", "ebnf", "structural_tag", "grammar",
-		"guided_json", "guided_regex", "guided_grammar", "guided_choice"} {
-		f.refuseUnless(name, "constrained output is not supported yet", isEmpty)
-	}
-}
-
-// openAIOnly refuses what only the OpenAI bodies can ask for.
-func (f *fields) openAIOnly() {
-	f.refuseUnless("best_of", "only 1 choice is supported", isNumber(1))
-	f.refuseUnless("logprobs", "log probabilities are not supported yet", isFalse)
-	f.refuseUnless("top_logprobs", "log probabilities are not supported yet", isNumber(0))
-	f.refuseUnless("prompt_logprobs", "log probabilities are not supported yet", isFalse)
-	f.refuseUnless("tools", "tool calls are not supported yet", isEmpty)
-	f.refuseUnless("functions", "tool calls are not supported yet", isEmpty)
-	f.refuseUnless("audio", "audio is not supported", isEmpty)
-	f.refuseUnless("modalities", `only ["text"] is supported`, isTextList)
-	f.refuseUnless("chat_template", "the model's own template is used", isEmpty)
-	f.refuseUnless("chat_template_kwargs", "template arguments are not supported yet", isEmpty)
-	f.refuseUnless("add_generation_prompt", "an answer always begins a new turn", isTrue)
-	f.refuseUnless("continue_final_message", "an answer always begins a new turn", isFalse)
-	f.refuseUnless("lora_path", "adapters are not supported", isEmpty)
-	v, ok := f.get("response_format")
-	if !ok {
-		return
-	}
-	var format struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(v, &format) != nil || format.Type != "text" {
-		f.bad("response_format", `%s is not supported yet: only {"type":"text"} is`, show(v))
 	}
 }
 

@@ -90,13 +90,30 @@ func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
 		{Chat, `{"max_completion_tokens":99999999999,` + msg + `}`, "max_completion_tokens: 99999999999 is above the limit of 16777216"},
 		{Chat, `{"max_tokens":1e30,` + msg + `}`, "max_tokens: 1e30 is above"},
 		{Chat, `{"max_tokens":1.5,` + msg + `}`, "max_tokens: 1.5 is not a whole number"},
-		{Chat, `{"n":2,` + msg + `}`, "n: 2 is refused: only 1 choice"},
-		{Chat, `{"stop":"x",` + msg + `}`, `stop: "x" is refused`},
-		{Chat, `{"logprobs":true,` + msg + `}`, "logprobs: true is refused"},
+		{Chat, `{"n":17,` + msg + `}`, "n: 17 is above the limit of 16"},
+		{Chat, `{"n":0,` + msg + `}`, "n: 0 is below the least of 1"},
+		{Chat, `{"stop":["a","b","c","d","e"],` + msg + `}`, `stop: 5 strings are above the limit of 4`},
+		{Chat, `{"stop":[1],` + msg + `}`, `stop: [1] is neither a string nor a list`},
+		{Chat, `{"stop":"` + strings.Repeat("x", 1025) + `",` + msg + `}`, "stop: 1025 bytes are above the limit of 1024"},
+		{Chat, `{"stop_token_ids":[-1],` + msg + `}`, "stop_token_ids[0]: -1 is not a token id"},
+		{Chat, `{"logprobs":5,` + msg + `}`, "logprobs: 5 is not true or false"},
+		{Chat, `{"top_logprobs":2,` + msg + `}`, "top_logprobs: 2 needs logprobs"},
+		{Chat, `{"logprobs":true,"top_logprobs":21,` + msg + `}`, "top_logprobs: 21 is above the limit of 20"},
 		{Chat, `{"tools":[{}],` + msg + `}`, "tools: [{}] is refused"},
-		{Chat, `{"response_format":{"type":"json_object"},` + msg + `}`, "response_format: "},
-		{Chat, `{"frequency_penalty":0.1,` + msg + `}`, "frequency_penalty: 0.1 is refused"},
-		{Chat, `{"logit_bias":{"1":2},` + msg + `}`, "logit_bias: "},
+		{Chat, `{"tool_choice":"required",` + msg + `}`, `tool_choice: "required" is refused`},
+		{Chat, `{"messages":[{"role":"tool","content":"x"}]}`, `messages[0].role: "tool" is refused`},
+		{Chat, `{"response_format":{"type":"xml"},` + msg + `}`, `response_format: type "xml" is none of`},
+		{Chat, `{"response_format":{"type":"json_schema"},` + msg + `}`, "response_format.json_schema.schema: missing"},
+		{Chat, `{"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object","properties":{"a":{"type":"string","pattern":"x"}}}}},` + msg + `}`,
+			"response_format.json_schema.schema: the schema at /properties/a/pattern: this keyword is not supported"},
+		{Chat, `{"frequency_penalty":2.1,` + msg + `}`, "frequency_penalty: 2.1 is above the limit of 2"},
+		{Chat, `{"presence_penalty":-3,` + msg + `}`, "presence_penalty: -3 is below the least of -2"},
+		{Chat, `{"repetition_penalty":0,` + msg + `}`, "repetition_penalty: 0 must be above 0"},
+		{Chat, `{"min_p":1.5,` + msg + `}`, "min_p: 1.5 is above"},
+		{Chat, `{"min_tokens":9,"max_tokens":8,` + msg + `}`, "min_tokens: 9 is above the 8 tokens"},
+		{Chat, `{"logit_bias":{"x":2},` + msg + `}`, `logit_bias: "x" is not a token id`},
+		{Chat, `{"logit_bias":{"5":101},` + msg + `}`, `logit_bias: 101 for token 5 is outside`},
+		{Chat, `{"logit_bias":[5],` + msg + `}`, `logit_bias: [5] is not an object`},
 		{Chat, `{"stream":"yes",` + msg + `}`, `stream: "yes" is not true or false`},
 		{Chat, `{"rid":"a b",` + msg + `}`, `rid: "a b" holds`},
 		{Chat, `{"bootstrap_room":0,` + msg + `}`, "bootstrap_room: 0 is below the least of 1"},
@@ -105,19 +122,48 @@ func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
 		{Completion, `{"prompt":[]}`, "prompt: the list of token ids is empty"},
 		{Completion, `{"prompt":[1,-2]}`, "prompt[1]: -2 is not a token id"},
 		{Completion, `{"prompt":[null]}`, "prompt: [null] is not a list of token ids"},
-		{Completion, `{"prompt":["a","b"]}`, "prompt: a batch of 2 prompts is refused"},
-		{Completion, `{"prompt":"x","best_of":2}`, "best_of: 2 is refused"},
-		{Completion, `{"prompt":"x","logprobs":3}`, "logprobs: 3 is refused"},
+		{Completion, `{"prompt":["a",""]}`, "prompt[1]: the prompt is empty"},
+		{Completion, `{"prompt":["a",null]}`, "prompt[1]: null is neither"},
+		{Completion, `{"prompt":[` + strings.Repeat(`"a",`, 256) + `"a"]}`, "prompt: 257 prompts are above the limit of 256"},
+		{Completion, `{"prompt":[` + strings.Repeat(`"a",`, 99) + `"a"],"n":6}`, "n: 100 prompts of 6 choices are above"},
+		{Completion, `{"prompt":"x","best_of":2}`, "best_of: 2 is refused: only as many as n, 1"},
+		{Completion, `{"prompt":"x","logprobs":21}`, "logprobs: 21 is above the limit of 20"},
+		{Completion, `{"prompt":"x","suffix":"y"}`, `suffix: "y" is refused`},
 		{Generate, `{}`, "text: missing"},
 		{Generate, `{"text":"x","input_ids":[1]}`, "input_ids: text is there too"},
-		{Generate, `{"input_ids":[[1]]}`, "input_ids: a batch is refused"},
+		{Generate, `{"input_ids":[[1],[]]}`, "input_ids[1]: the list of token ids is empty"},
 		{Generate, `{"text":"x","sampling_params":{"max_new_tokens":-1}}`, "sampling_params.max_new_tokens: -1 is below"},
 		{Generate, `{"text":"x","sampling_params":{"regex":"a"}}`, "sampling_params.regex: "},
+		{Generate, `{"text":"x","sampling_params":{"ebnf":"root ::= a"}}`, "sampling_params.ebnf: "},
+		{Generate, `{"text":"x","sampling_params":{"json_schema":"{"}}`, "sampling_params.json_schema: the schema is not JSON"},
+		{Generate, `{"text":"x","return_logprob":true,"top_logprobs_num":21}`, "top_logprobs_num: 21 is above"},
+		{Generate, `{"text":["x"],"return_logprob":[true]}`, "return_logprob: [true] is a list"},
+		{Generate, `{"text":[1]}`, "text: [1] is not a string"},
+		{Generate, `{"text":"x","sampling_params":3}`, "sampling_params: 3 is not an object"},
 	} {
 		_, cause := Parse(x.kind, []byte(x.body), Limits{})
 		if cause == nil || cause.Code != room.BadRequest || !strings.Contains(cause.Detail, x.want) {
 			t.Errorf("Parse(%s): %v, want %q", x.body, cause, x.want)
 		}
+	}
+}
+
+func TestParamsOfEveryNameBecomeACall(t *testing.T) {
+	c := parse(t, Generate, `{"text":["x","y"],"return_logprob":true,"top_logprobs_num":2,"logprob_start_len":0,"sampling_params":{"max_new_tokens":0,"n":3,
+		"stop":["a","","b","c","d","e"],"stop_token_ids":[7],"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,
+		"json_schema":"{\"type\":\"object\"}","no_stop_trim":true,"skip_special_tokens":false}}`)
+	p := c.Params
+	if c.Choices() != 6 || len(c.Stop) != 5 || !c.KeepStop || !c.FullText || !c.Local || !c.NoText || p.MaxTokens != 1 || c.PromptLogprobs != 3 || p.Logprobs != 3 ||
+		p.MinP != 0.1 || p.Presence != 1 || p.Frequency != -1 || p.Repetition != 1.5 || p.StopTokens[0] != 7 || p.Grammar == "" {
+		t.Errorf("%+v", c)
+	}
+	c = parse(t, Completion, `{"prompt":"x","echo":true,"logprobs":0,"max_tokens":0,"logit_bias":{"9":-100,"2":1},"min_tokens":0}`)
+	if !c.Echo || !c.Local || c.Params.Logprobs != 1 || c.PromptLogprobs != 1 || !c.NoText || len(c.Params.Bias) != 2 || c.Params.Bias[0].Token != 2 {
+		t.Errorf("%+v", c)
+	}
+	c = parse(t, Chat, `{"messages":[{"role":"user","content":"x"}],"logprobs":true,"top_logprobs":5,"n":2,"response_format":{"type":"json_object"},"tools":[],"tool_choice":"auto","store":false,"metadata":{"a":"b"},"user":"u"}`)
+	if c.Local || c.Params.Logprobs != 6 || c.PromptLogprobs != 0 || c.N != 2 || c.Params.Grammar == "" {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -154,7 +200,7 @@ func FuzzParse(f *testing.F) {
 			if n := c.Params.MaxTokens; n < 1 || n > MaxMaxTokens {
 				t.Fatalf("max tokens %d", n)
 			}
-			if kind == Chat != (len(c.Messages) > 0) || kind != Chat && (c.Text == "") == (len(c.IDs) == 0) {
+			if kind == Chat != (len(c.Messages) > 0) || kind != Chat && c.Batch == nil && (c.Text == "") == (len(c.IDs) == 0) {
 				t.Fatalf("not exactly one prompt: %+v", c)
 			}
 			if c.Leg != nil && c.Leg.Room < 1 {

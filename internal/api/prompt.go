@@ -99,39 +99,62 @@ func (f *fields) parts(v []byte) string {
 	return b.String()
 }
 
-// prompt reads a prompt that may be text or ids, or a list of one of those.
+// prompt reads a prompt that may be text or ids, or a list of those.
 func (f *fields) prompt(c *Call, name string) {
 	v, ok := f.get(name)
 	if !ok {
 		f.bad(name, "missing: send a string or a list of token ids")
 		return
 	}
-	if v[0] == '[' {
-		first := v[skipSpace(v, 1)]
-		if first == '"' || first == '[' {
-			var list []json.RawMessage
-			if json.Unmarshal(v, &list) != nil || len(list) != 1 {
-				f.bad(name, "a batch of %d prompts is refused: send one request per prompt", len(list))
-				return
-			}
-			v = bytes.TrimSpace(list[0])
-		}
-	}
-	if v[0] == '[' {
-		c.IDs = f.ids(name, v)
+	list, batch := f.list(name, v)
+	if !batch {
+		p := f.one(name, v)
+		c.Text, c.IDs = p.Text, p.IDs
 		return
 	}
-	f.text(c, name, v)
+	c.Batch = f.batch(name, list)
+	if len(c.Batch) == 1 { // the form does not show in OpenAI's answer
+		c.Text, c.IDs, c.Batch = c.Batch[0].Text, c.Batch[0].IDs, nil
+	}
 }
 
-func (f *fields) text(c *Call, name string, v []byte) {
-	if json.Unmarshal(v, &c.Text) != nil {
-		f.bad(name, "%s is neither a string nor a list of token ids", show(v))
-		return
+// list splits a list of prompts; ok is false for a single prompt, also one of ids.
+func (f *fields) list(name string, v []byte) (list []json.RawMessage, ok bool) {
+	if v[0] != '[' {
+		return nil, false
 	}
-	if c.Text == "" {
+	if first := v[skipSpace(v, 1)]; first != '"' && first != '[' {
+		return nil, false
+	}
+	if json.Unmarshal(v, &list) != nil {
+		f.bad(name, "%s is not a list of prompts", show(v))
+	}
+	if len(list) > MaxPrompts {
+		f.bad(name, "%d prompts are above the limit of %d", len(list), MaxPrompts)
+		list = nil
+	}
+	return list, true
+}
+
+func (f *fields) batch(name string, list []json.RawMessage) []Prompt {
+	out := make([]Prompt, len(list))
+	for i, v := range list {
+		out[i] = f.one(name+"["+strconv.Itoa(i)+"]", bytes.TrimSpace(v))
+	}
+	return out
+}
+
+func (f *fields) one(name string, v []byte) (p Prompt) {
+	if v[0] == '[' {
+		p.IDs = f.ids(name, v)
+		return p
+	}
+	if json.Unmarshal(v, &p.Text) != nil || v[0] != '"' {
+		f.bad(name, "%s is neither a string nor a list of token ids", show(v))
+	} else if p.Text == "" {
 		f.bad(name, "the prompt is empty: send at least one character")
 	}
+	return p
 }
 
 // ids reads a list of token ids. Whether the model has them is the worker's to say.
@@ -160,21 +183,25 @@ func (f *fields) ids(name string, v []byte) []int32 {
 func (f *fields) generate(c *Call) {
 	text, hasText := f.get("text")
 	ids, hasIDs := f.get("input_ids")
-	switch {
+	name, v := "text", text
+	if hasIDs {
+		name, v = "input_ids", ids
+	}
+	switch list, batch := []json.RawMessage(nil), false; {
 	case hasText && hasIDs:
 		f.bad("input_ids", "text is there too: send one of both")
-	case hasText && text[0] == '[':
-		f.bad("text", "a batch is refused: send one request per prompt")
-	case hasText:
-		f.text(c, "text", text)
-	case hasIDs && nested(ids):
-		f.bad("input_ids", "a batch is refused: send one request per prompt")
-	case hasIDs:
-		c.IDs = f.ids("input_ids", ids)
-	default:
+	case !hasText && !hasIDs:
 		f.bad("text", "missing: send text or input_ids")
+	default:
+		if list, batch = f.list(name, v); batch {
+			c.Batch = f.batch(name, list)
+		} else if p := f.one(name, v); hasText && p.IDs != nil {
+			f.bad("text", "%s is not a string: send ids as input_ids", show(v))
+		} else {
+			c.Text, c.IDs = p.Text, p.IDs
+		}
 	}
-	f.refuseUnless("return_logprob", "log probabilities are not supported yet", isFalse)
+	f.generateLogprobs(c)
 	f.refuseUnless("return_hidden_states", "hidden states are not supported", isFalse)
 	for _, name := range []string{"input_embeds", "image_data", "audio_data", "video_data", "lora_path"} {
 		f.refuseUnless(name, "only text is supported", isEmpty)
@@ -201,7 +228,26 @@ func (f *fields) generate(c *Call) {
 	}
 }
 
-// nested reports whether a list's first element is a list.
-func nested(v []byte) bool {
-	return v[0] == '[' && v[skipSpace(v, 1)] == '['
+// generateLogprobs reads SGLang's fields. logprob_start_len is −1 by default: no
+// tokens of the prompt.
+func (f *fields) generateLogprobs(c *Call) {
+	for _, name := range []string{"return_logprob", "top_logprobs_num", "logprob_start_len"} {
+		if v, ok := f.get(name); ok && v[0] == '[' {
+			f.bad(name, "%s is a list: one value for the whole batch is supported", show(v))
+		}
+	}
+	f.flag("return_logprob", &c.Logprobs)
+	f.flag("return_text_in_logprobs", &c.LogprobText)
+	var top int64
+	f.integer("top_logprobs_num", 0, MaxTopLogprobs, &top)
+	from := int64(-1)
+	f.integer("logprob_start_len", -1, math.MaxInt32, &from)
+	f.refuseUnless("token_ids_logprob", "log probabilities of chosen ids are not supported", isEmpty)
+	if !c.Logprobs {
+		return
+	}
+	c.Params.Logprobs = int(top) + 1
+	if from >= 0 {
+		c.PromptLogprobs, c.PromptFrom = int(top)+1, int32(from)
+	}
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strconv"
+
 	"github.com/tandem-llm/tandem/internal/id"
 )
 
@@ -57,10 +59,10 @@ type chatMessage struct {
 }
 
 type chatChoice struct {
-	Index    int         `json:"index"`
-	Message  chatMessage `json:"message"`
-	Logprobs *struct{}   `json:"logprobs"`
-	Finish   Finish      `json:"finish_reason"`
+	Index    int           `json:"index"`
+	Message  chatMessage   `json:"message"`
+	Logprobs *chatLogprobs `json:"logprobs"`
+	Finish   Finish        `json:"finish_reason"`
 }
 
 type chatDelta struct {
@@ -69,17 +71,17 @@ type chatDelta struct {
 }
 
 type chunkChoice struct {
-	Index    int       `json:"index"`
-	Delta    chatDelta `json:"delta"`
-	Logprobs *struct{} `json:"logprobs"`
-	Finish   *Finish   `json:"finish_reason"`
+	Index    int           `json:"index"`
+	Delta    chatDelta     `json:"delta"`
+	Logprobs *chatLogprobs `json:"logprobs"`
+	Finish   *Finish       `json:"finish_reason"`
 }
 
 type textChoice struct {
-	Index    int       `json:"index"`
-	Text     string    `json:"text"`
-	Logprobs *struct{} `json:"logprobs"`
-	Finish   *Finish   `json:"finish_reason"`
+	Index    int           `json:"index"`
+	Text     string        `json:"text"`
+	Logprobs *textLogprobs `json:"logprobs"`
+	Finish   *Finish       `json:"finish_reason"`
 }
 
 func (a *Answer) envelope(chunk bool, choices ...any) envelope {
@@ -98,42 +100,47 @@ func (a *Answer) envelope(chunk bool, choices ...any) envelope {
 	return e
 }
 
-// Whole returns a complete OpenAI answer; Generate's is generateBody.
-func (a *Answer) Whole(text string, finish Finish, usage Usage) []byte {
-	var e envelope
-	if a.Kind == Chat {
-		e = a.envelope(false, chatChoice{Message: chatMessage{"assistant", text}, Finish: finish})
-	} else {
-		e = a.envelope(false, textChoice{Text: text, Finish: &finish})
+// whole returns a complete OpenAI answer.
+func (a *Answer) whole(choices []choice, logs bool, usage Usage) []byte {
+	list := make([]any, len(choices))
+	for i := range choices {
+		c := &choices[i]
+		if a.Kind == Chat {
+			list[i] = chatChoice{i, chatMessage{"assistant", c.text.String()}, newChatLogprobs(c.logs, logs), c.ending.Finish}
+		} else {
+			list[i] = textChoice{i, c.text.String(), newTextLogprobs(c.logs, logs), &c.ending.Finish}
+		}
 	}
+	e := a.envelope(false, list...)
 	e.Usage = newUsage(usage)
 	return encode(e)
 }
 
-// RoleChunk returns a chat stream's first chunk, which holds the role and no text.
-func (a *Answer) RoleChunk() []byte {
+// roleChunk returns a chat stream's first chunk of a choice, which holds the
+// role and no text.
+func (a *Answer) roleChunk(index int) []byte {
 	empty := ""
-	return encode(a.envelope(true, chunkChoice{Delta: chatDelta{Role: "assistant", Content: &empty}}))
+	return encode(a.envelope(true, chunkChoice{Index: index, Delta: chatDelta{Role: "assistant", Content: &empty}}))
 }
 
-// TextChunk returns a chunk with some text.
-func (a *Answer) TextChunk(text string) []byte {
+// textChunk returns a chunk with some text.
+func (a *Answer) textChunk(p Part, logs bool) []byte {
 	if a.Kind == Chat {
-		return encode(a.envelope(true, chunkChoice{Delta: chatDelta{Content: &text}}))
+		return encode(a.envelope(true, chunkChoice{Index: p.Choice, Delta: chatDelta{Content: &p.Text}, Logprobs: newChatLogprobs(p.Logs, logs)}))
 	}
-	return encode(a.envelope(true, textChoice{Text: text}))
+	return encode(a.envelope(true, textChoice{Index: p.Choice, Text: p.Text, Logprobs: newTextLogprobs(p.Logs, logs)}))
 }
 
-// FinishChunk returns the chunk that says why the answer ended.
-func (a *Answer) FinishChunk(finish Finish) []byte {
+// finishChunk returns the chunk that says why a choice ended.
+func (a *Answer) finishChunk(index int, finish Finish) []byte {
 	if a.Kind == Chat {
-		return encode(a.envelope(true, chunkChoice{Finish: &finish}))
+		return encode(a.envelope(true, chunkChoice{Index: index, Finish: &finish}))
 	}
-	return encode(a.envelope(true, textChoice{Finish: &finish}))
+	return encode(a.envelope(true, textChoice{Index: index, Finish: &finish}))
 }
 
-// UsageChunk returns the chunk that include_usage asks for: usage, no choices.
-func (a *Answer) UsageChunk(usage Usage) []byte {
+// usageChunk returns the chunk that include_usage asks for: usage, no choices.
+func (a *Answer) usageChunk(usage Usage) []byte {
 	e := a.envelope(true)
 	e.Usage = newUsage(usage)
 	return encode(e)
@@ -141,9 +148,10 @@ func (a *Answer) UsageChunk(usage Usage) []byte {
 
 // generateBody is SGLang's answer to /generate, whole or so far.
 type generateBody struct {
-	Text string  `json:"text"`
-	IDs  []int32 `json:"output_ids"`
-	Meta meta    `json:"meta_info"`
+	Index *int    `json:"index,omitempty"` // where there are several
+	Text  string  `json:"text"`
+	IDs   []int32 `json:"output_ids"`
+	Meta  meta    `json:"meta_info"`
 }
 
 type meta struct {
@@ -152,28 +160,37 @@ type meta struct {
 	Prompt     int           `json:"prompt_tokens"`
 	Completion int           `json:"completion_tokens"`
 	Cached     int           `json:"cached_tokens"`
+	*generateLogprobs
 }
 
 type finishReason struct {
-	Type   Finish `json:"type"`
-	Length int    `json:"length,omitempty"` // of type "length"
+	Type    Finish `json:"type"`
+	Matched any    `json:"matched,omitempty"` // of type "stop": a stop string, or a token's id
+	Length  int    `json:"length,omitempty"`  // of type "length"
 }
 
-// GenerateBody returns a /generate answer with the text so far; finish is ""
-// until the end.
-func (a *Answer) GenerateBody(text string, ids []int32, finish Finish, usage Usage) []byte {
+// generate returns one choice of a /generate answer, with the text so far.
+func (a *Answer) generate(i int, c *choice, several, logs, logText bool) generateBody {
+	ids := c.ids
 	if ids == nil {
 		ids = []int32{}
 	}
-	b := generateBody{Text: text, IDs: ids, Meta: meta{
-		ID: string(a.RID), Prompt: usage.Prompt, Completion: usage.Completion, Cached: usage.Cached}}
-	if finish != "" {
-		b.Meta.Finish = &finishReason{Type: finish}
-		if finish == FinishLength {
-			b.Meta.Finish.Length = usage.Completion
+	b := generateBody{Text: c.text.String(), IDs: ids, Meta: meta{
+		ID: string(a.RID), Prompt: c.usage.Prompt, Completion: c.usage.Completion, Cached: c.usage.Cached}}
+	if several {
+		b.Index = &i
+		b.Meta.ID += "-" + strconv.Itoa(i)
+	}
+	if logs {
+		b.Meta.generateLogprobs = newGenerateLogprobs(c, logText)
+	}
+	if c.ending.Finish != "" {
+		b.Meta.Finish = &finishReason{Type: c.ending.Finish, Matched: c.ending.Matched}
+		if c.ending.Finish == FinishLength {
+			b.Meta.Finish.Length = c.usage.Completion
 		}
 	}
-	return encode(b)
+	return b
 }
 
 // LegDone is a prefill worker's answer to its leg, once its room is terminal

@@ -6,8 +6,10 @@ import "strings"
 // borders fall. Text that may be the beginning of one is held back.
 type Stopper struct {
 	stops   []string
+	keep    bool
 	held    string
 	stopped bool
+	matched string
 }
 
 // NewStopper returns a Stopper; empty stop strings are ignored.
@@ -21,6 +23,12 @@ func NewStopper(stops ...string) *Stopper {
 	return s
 }
 
+// KeepStop makes the stop string part of the text that is shown.
+func (s *Stopper) KeepStop() { s.keep = true }
+
+// Matched returns the stop string that was reached, "" before.
+func (s *Stopper) Matched() string { return s.matched }
+
 // Push takes text and returns what may be shown, and whether a stop string was
 // reached: then nothing follows.
 func (s *Stopper) Push(text string) (shown string, stopped bool) {
@@ -32,11 +40,14 @@ func (s *Stopper) Push(text string) (shown string, stopped bool) {
 	cut := -1
 	for _, x := range s.stops {
 		if i := strings.Index(text, x); i >= 0 && (cut < 0 || i < cut) {
-			cut = i
+			cut, s.matched = i, x
 		}
 	}
 	if cut >= 0 {
 		s.stopped = true
+		if s.keep {
+			cut += len(s.matched)
+		}
 		return text[:cut], true
 	}
 	keep := 0

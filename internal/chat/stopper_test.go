@@ -12,6 +12,10 @@ func TestAStopStringIsNeverShownHoweverItIsSplit(t *testing.T) {
 		text := rapid.StringMatching(`[ab\n]{0,20}`).Draw(rt, "text")
 		stop := rapid.StringMatching(`[ab\n]{1,4}`).Draw(rt, "stop")
 		s := NewStopper(stop, "")
+		keep := rapid.Bool().Draw(rt, "keep")
+		if keep {
+			s.KeepStop()
+		}
 		var shown strings.Builder
 		stopped := false
 		for rest := text; rest != "" && !stopped; {
@@ -23,7 +27,10 @@ func TestAStopStringIsNeverShownHoweverItIsSplit(t *testing.T) {
 		}
 		shown.WriteString(s.Flush())
 		want, _, found := strings.Cut(text, stop)
-		if shown.String() != want || stopped != found {
+		if found && keep {
+			want += stop
+		}
+		if shown.String() != want || stopped != found || found != (s.Matched() == stop) {
 			rt.Fatalf("shown %q, stopped %v; want %q, %v", shown.String(), stopped, want, found)
 		}
 	})

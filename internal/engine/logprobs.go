@@ -13,6 +13,12 @@ type Logprobs struct {
 	Top []TokenLogprob // the likeliest, best first
 }
 
+// Namer is what a Tokenizer may be besides: it names control tokens, whose Piece
+// is empty.
+type Namer interface {
+	Name(t Token) string
+}
+
 // PromptHandler is what a Handler is, besides, whose Request wants PromptLogprobs.
 type PromptHandler interface {
 	// PromptToken gives the log probabilities of the prompt's token at pos, in

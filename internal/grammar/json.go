@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // object is a JSON object that remembers its keys' order: a schema's properties
@@ -113,4 +114,25 @@ func write(b *bytes.Buffer, v any) {
 		x, _ := json.Marshal(v) // numbers, booleans, null cannot fail
 		b.Write(x)
 	}
+}
+
+// literal writes s as a GBNF string.
+func literal(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r < ' ' || r == 0x7F:
+			fmt.Fprintf(&b, `\x%02X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }

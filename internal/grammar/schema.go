@@ -378,24 +378,3 @@ func repeat(lo, hi int) string {
 	}
 	return "{" + strconv.Itoa(lo) + "," + strconv.Itoa(hi) + "}"
 }
-
-// literal writes s as a GBNF string.
-func literal(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r < ' ' || r == 0x7F:
-			fmt.Fprintf(&b, `\x%02X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}

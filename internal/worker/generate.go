@@ -2,12 +2,11 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
-	"github.com/tandem-llm/tandem/internal/chat"
 	"github.com/tandem-llm/tandem/internal/decode"
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/id"
@@ -36,58 +35,22 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, p *parts, kind
 		api.WriteError(w, room.Because(room.Draining, "this worker is leaving service"))
 		return
 	}
+	if call.Leg != nil && call.Local {
+		api.WriteError(w, room.Because(room.BadRequest, "bootstrap_room: several prompts, and log probabilities of a prompt, are computed by one worker: send this without a room"))
+		return
+	}
 	ctx, cancel, due := deadline(r.Context(), call)
 	defer cancel()
-	tokens, cause := p.tokenize(call)
+	prompts, cause := p.tokenize(ctx, call)
 	if cause != nil {
 		api.WriteError(w, cause)
 		return
 	}
 	if p.prefill != nil {
-		s.prefill(ctx, w, p, call, tokens, due)
+		s.prefill(ctx, w, p, call, prompts[0], due)
 		return
 	}
-	s.decode(ctx, w, p, call, tokens, due)
-}
-
-// tokenize returns the prompt's tokens, at least one.
-func (p *parts) tokenize(call *api.Call) ([]engine.Token, *room.Cause) {
-	if call.IDs != nil {
-		for i, t := range call.IDs {
-			if int(t) >= p.info.Vocab {
-				return nil, room.Because(room.BadRequest, "input_ids: id %d at %d is outside the vocabulary of %d", t, i, p.info.Vocab)
-			}
-		}
-		return call.IDs, nil
-	}
-	text, special, bos := call.Text, false, true
-	if call.Kind == api.Chat {
-		now := time.Now().Unix()
-		if call.Leg != nil && call.Leg.RequestTime > 0 {
-			now = call.Leg.RequestTime
-		}
-		var err error
-		if text, err = p.chat.Render(call.Messages, true, now); err != nil {
-			return nil, asCause(err, room.BadRequest)
-		}
-		special, bos = true, false
-	}
-	tokens, err := p.engine.Tokenizer().Encode(text, special, bos)
-	if err != nil {
-		return nil, asCause(err, room.BadRequest)
-	}
-	if len(tokens) == 0 {
-		return nil, room.Because(room.BadRequest, "prompt: it has no tokens")
-	}
-	return tokens, nil
-}
-
-func asCause(err error, code room.Code) *room.Cause {
-	var c *room.Cause
-	if errors.As(err, &c) {
-		return c
-	}
-	return room.Because(code, "%v", err)
+	s.decode(ctx, w, p, call, prompts, due)
 }
 
 // prefill serves one leg: it answers when the room is terminal.
@@ -108,12 +71,9 @@ func (s *Server) prefill(ctx context.Context, w http.ResponseWriter, p *parts, c
 	_ = api.WriteJSON(w, http.StatusOK, api.LegDone{RID: rid, Room: call.Leg.Room, Outcome: "ok", Prompt: len(tokens), Computed: len(tokens) - 1}.JSON())
 }
 
-// decode serves a generation, with a hand-over or alone.
-func (s *Server) decode(ctx context.Context, w http.ResponseWriter, p *parts, call *api.Call, tokens []engine.Token, due time.Time) {
-	req := decode.Request{RID: call.RID, Tokens: tokens, Params: call.Params, Due: due}
-	if call.MaxTokensDefault {
-		req.Params.MaxTokens = max(1, min(req.Params.MaxTokens, p.info.Cells-len(tokens)))
-	}
+// decode serves generations, one with a hand-over or several alone.
+func (s *Server) decode(ctx context.Context, w http.ResponseWriter, p *parts, call *api.Call, prompts [][]engine.Token, due time.Time) {
+	req := decode.Request{Params: call.Params, Due: due, Wake: make(chan struct{}, 1), PromptLogprobs: call.PromptLogprobs, PromptFrom: call.PromptFrom}
 	gone := room.ClientGone
 	if leg := call.Leg; leg != nil {
 		req.RID, req.Room, req.Host, req.Port = leg.RID, leg.Room, leg.BootstrapHost, leg.BootstrapPort
@@ -122,22 +82,42 @@ func (s *Server) decode(ctx context.Context, w http.ResponseWriter, p *parts, ca
 	if req.RID == "" || call.Leg == nil {
 		req.RID = id.NewRID()
 	}
-	gen, cause := p.decode.Begin(req)
+	gens, cause := p.begin(req, call, prompts)
 	if cause != nil {
 		api.WriteError(w, cause)
 		return
 	}
-	st := &stream{
-		parts: p, req: req, gen: gen,
-		resp:   api.NewResponder(w, call, api.Answer{Kind: call.Kind, RID: req.RID, Model: p.info.Model, Created: time.Now().Unix()}, 0),
-		detok:  &chat.Detokenizer{},
-		stop:   chat.NewStopper(),
-		usage:  api.Usage{Prompt: len(tokens)},
-		gone:   gone,
-		tokens: p.engine.Tokenizer(),
-	}
-	if call.Kind == api.Chat {
-		st.stop = chat.NewStopper(p.stop)
-	}
-	st.run(ctx)
+	a := api.Answer{Kind: call.Kind, RID: req.RID, Model: p.info.Model, Created: time.Now().Unix()}
+	newStream(p, call, prompts, gens, req.Wake, gone, api.NewResponder(w, call, a, 0)).run(ctx)
 }
+
+// begin starts call.N generations of each prompt, all or none. The choices of one
+// prompt are one request; the first has the rid that was given, the others the
+// rid with their number.
+func (p *parts) begin(req decode.Request, call *api.Call, prompts [][]engine.Token) (gens []*decode.Generation, cause *room.Cause) {
+	for i, tokens := range prompts {
+		r := req
+		r.Tokens, r.N = tokens, call.N
+		if call.MaxTokensDefault {
+			r.Params.MaxTokens = max(1, min(r.Params.MaxTokens, p.info.Cells-len(tokens)))
+		}
+		if i > 0 {
+			r.RID += id.RID(promptMark + strconv.Itoa(i))
+		}
+		g, cause := p.decode.Begin(r)
+		if cause != nil {
+			for _, g := range gens {
+				g.Abort(cause)
+			}
+			return nil, cause
+		}
+		gens = append(gens, g.Choices()...)
+	}
+	return gens, nil
+}
+
+// promptMark parts the rid of a request from the number of its prompt.
+const promptMark = "#"
+
+// unixNow is the date in a chat template.
+func unixNow() int64 { return time.Now().Unix() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
@@ -84,7 +85,8 @@ func (s *Server) load(g *svc.Group) (closeEngine func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the engine cannot be loaded: %w", err)
 	}
-	p := &parts{info: backend.Info(), selfTest: selfTest}
+	p := &parts{info: backend.Info(), selfTest: selfTest, tokenizing: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	p.longest = longestPiece(backend.Tokenizer(), p.info.Vocab)
 	loop := engine.New(engine.Config{Backend: backend, Deterministic: cfg.Deterministic, StepTarget: cfg.StepTarget, Log: cfg.Log})
 	p.engine = loop
 	undo := func() {

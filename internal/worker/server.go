@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,9 @@ type parts struct {
 	transfer  interface{ Stats() transfer.Stats }
 	transport string
 	bootPort  int
+
+	tokenizing chan struct{} // places at the tokenizer
+	longest    int           // bytes of one token's text, at most
 }
 
 // Handler returns the routes.
@@ -58,6 +62,10 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("POST "+k.Path(), s.loaded(func(w http.ResponseWriter, r *http.Request, p *parts) { s.generate(w, r, p, k) }))
 	}
 	mux.HandleFunc("POST /abort_request", s.loaded(s.abort))
+	mux.HandleFunc("POST /tokenize", s.loaded(s.tokenizeText))
+	mux.HandleFunc("POST /detokenize", s.loaded(s.detokenize))
+	mux.HandleFunc("/flush_cache", s.loaded(s.flushCache))
+	mux.HandleFunc("GET /get_model_info", s.loaded(s.modelInfo))
 	mux.HandleFunc("GET /v1/models", s.loaded(s.models))
 	mux.HandleFunc("GET /get_server_info", s.loaded(s.serverInfo))
 	mux.HandleFunc("GET /health", s.health)
@@ -101,6 +109,7 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request, p *parts) {
 			targets = append(targets, api.AbortTarget{RID: v.RID, Room: v.Room})
 		}
 	}
+	targets = withPrompts(targets, p)
 	why := room.Because(room.AbortRequest, "POST /abort_request")
 	for _, t := range targets {
 		if p.prefill != nil {
@@ -110,6 +119,22 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request, p *parts) {
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]int{"aborted": len(targets)})
+}
+
+// withPrompts adds the further prompts of each request that is named by its rid.
+func withPrompts(targets []api.AbortTarget, p *parts) []api.AbortTarget {
+	named := make(map[id.RID]bool, len(targets))
+	for _, t := range targets {
+		if t.Room == 0 {
+			named[t.RID] = true
+		}
+	}
+	for _, v := range p.record.List(0) {
+		if rid, _, ok := strings.Cut(string(v.RID), promptMark); ok && named[id.RID(rid)] {
+			targets = append(targets, api.AbortTarget{RID: v.RID})
+		}
+	}
+	return targets
 }
 
 // maxAbortBody holds the largest batch of aborts that ParseAbort takes.

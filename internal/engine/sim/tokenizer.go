@@ -95,3 +95,11 @@ func (t tokenizer) Piece(x engine.Token) []byte {
 }
 
 func (t tokenizer) EndOfGeneration(x engine.Token) bool { return x == tokenEOS || x == tokenEnd }
+
+// Name returns the text of a control token.
+func (t tokenizer) Name(x engine.Token) string {
+	if x >= tokenBOS && int(x-tokenBOS) < len(controls) {
+		return controls[x-tokenBOS]
+	}
+	return ""
+}
