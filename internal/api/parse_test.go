@@ -148,6 +148,37 @@ func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
 	}
 }
 
+func TestTheRouterSeesWhatOneWorkerMustCompute(t *testing.T) {
+	for _, x := range []struct {
+		kind  Kind
+		body  string
+		local bool
+	}{
+		{Completion, `{"prompt":"x"}`, false},
+		{Completion, `{"prompt":[1,2]}`, false},
+		{Completion, `{"prompt": [ "x","y"]}`, true},
+		{Completion, `{"prompt":[[1],[2]]}`, true},
+		{Completion, `{"prompt":"x","echo":true}`, false},
+		{Completion, `{"prompt":"x","logprobs":1}`, false},
+		{Completion, `{"prompt":"x","logprobs":0,"echo":true}`, true},
+		{Chat, `{"messages":[{"role":"user","content":"x"}],"logprobs":true,"n":3}`, false},
+		{Generate, `{"text":"x","return_logprob":true}`, false},
+		{Generate, `{"text":"x","return_logprob":true,"logprob_start_len":-1}`, false},
+		{Generate, `{"text":"x","return_logprob":true,"logprob_start_len":0}`, true},
+		{Generate, `{"text":"x","return_logprob":false,"logprob_start_len":0}`, false},
+		{Generate, `{"text":["x","y"]}`, true},
+		{Generate, `{"input_ids":[[1],[2]]}`, true},
+	} {
+		members, _, cause := Members([]byte(x.body))
+		if cause != nil {
+			t.Fatal(cause)
+		}
+		if c := parse(t, x.kind, x.body); Local(x.kind, members) != x.local || c.Local != x.local {
+			t.Errorf("%s: %v, parsed %v", x.body, Local(x.kind, members), c.Local)
+		}
+	}
+}
+
 func TestParamsOfEveryNameBecomeACall(t *testing.T) {
 	c := parse(t, Generate, `{"text":["x","y"],"return_logprob":true,"top_logprobs_num":2,"logprob_start_len":0,"sampling_params":{"max_new_tokens":0,"n":3,
 		"stop":["a","","b","c","d","e"],"stop_token_ids":[7],"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,
@@ -196,6 +227,9 @@ func FuzzParse(f *testing.F) {
 			}
 			if c == nil {
 				continue
+			}
+			if c.Local && !Local(kind, members) {
+				t.Fatal("the router would not see that one worker must compute it")
 			}
 			if n := c.Params.MaxTokens; n < 1 || n > MaxMaxTokens {
 				t.Fatalf("max tokens %d", n)

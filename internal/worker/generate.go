@@ -39,6 +39,10 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, p *parts, kind
 		api.WriteError(w, room.Because(room.BadRequest, "bootstrap_room: several prompts, and log probabilities of a prompt, are computed by one worker: send this without a room"))
 		return
 	}
+	if m := call.Model; m != "" && m != "default" && m != p.info.Model && m != p.info.Path {
+		api.WriteError(w, room.Because(room.BadRequest, "model: %.80q is not served here, %q is", m, p.info.Model))
+		return
+	}
 	ctx, cancel, due := deadline(r.Context(), call)
 	defer cancel()
 	prompts, cause := p.tokenize(ctx, call)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
+	"github.com/tandem-llm/tandem/internal/chat"
 	"github.com/tandem-llm/tandem/internal/engine/llama"
 	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
 	"github.com/tandem-llm/tandem/internal/id"
@@ -167,4 +168,13 @@ type generated struct {
 		Input      [][3]any  `json:"input_token_logprobs"`
 		InputTop   [][][]any `json:"input_top_logprobs"`
 	} `json:"meta_info"`
+}
+
+func mustTemplate(t *testing.T, text string) *chat.Renderer {
+	t.Helper()
+	r, err := chat.New(text, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
