@@ -43,6 +43,7 @@ const (
 var rows = []Row{
 	{room.Done, 200, "", 0, "the request ended without an error", ""},
 	{room.BadRequest, 400, typeInvalid, 0, "the body is not what the API takes", "Correct the field that the message names."},
+	{room.ModelNotFound, 404, typeInvalid, 0, "no worker serves this model", "GET /v1/models lists the models there are; a body without a model takes any."},
 	{room.TooLong, 400, typeInvalid, 0, "prompt and max_tokens exceed the context: shorten the prompt or lower max_tokens", "The operator sets the context with --context."},
 	{room.Poisoned, 422, typeInvalid, 0, "two workers in a row died while they served this request", "Do not send it again; report it with its rid."},
 	{room.DuplicateRoom, 409, typeInvalid, 0, "the room is live already", "Send every attempt with a new bootstrap_room."},
@@ -119,13 +120,13 @@ func NewErrorBody(cause *room.Cause) ErrorBody {
 		message += ". " + row.Advice
 	}
 	b := ErrorBody{Message: message, Type: row.Type, Code: string(cause.Code)}
-	if cause.Code == room.BadRequest {
+	if cause.Code == room.BadRequest || cause.Code == room.ModelNotFound {
 		b.Param = param(cause.Detail)
 	}
 	return b
 }
 
-// param returns the field that a bad_request's detail begins with, or nil.
+// param returns the field that a detail begins with, or nil.
 func param(detail string) *string {
 	name, _, ok := strings.Cut(detail, ": ")
 	if !ok || name == "" || strings.IndexFunc(name, func(r rune) bool {

@@ -44,6 +44,7 @@ const (
 	Draining             Code = "draining"              // the worker takes no new rooms
 	TooLong              Code = "too_long"              // prompt + max_tokens exceeds the context
 	BadRequest           Code = "bad_request"           // the body is not what the API takes
+	ModelNotFound        Code = "model_not_found"       // no worker serves the model that the body names
 	DuplicateRoom        Code = "duplicate_room"        // the room is live already
 	RoomTaken            Code = "room_taken"            // another decode has this room
 	TokenizationMismatch Code = "tokenization_mismatch" // the two legs tokenized differently
@@ -81,6 +82,7 @@ var classes = map[Code]class{
 	Draining:             {Rejected, true},
 	TooLong:              {Rejected, false},
 	BadRequest:           {Rejected, false},
+	ModelNotFound:        {Rejected, false},
 	DuplicateRoom:        {Rejected, false},
 	RoomTaken:            {Rejected, true},
 	TokenizationMismatch: {Internal, false},
