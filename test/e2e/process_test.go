@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,11 +32,12 @@ const (
 
 // process is one child: what it is started with, and its run.
 type process struct {
-	name  string
-	url   string
-	ready string // path that answers 200 when it takes requests
-	args  []string
-	log   *tail
+	name    string
+	url     string
+	ready   string // path that answers 200 when it takes requests
+	program string // executable, if it is another
+	args    []string
+	log     *tail
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it was waited for
@@ -46,7 +48,7 @@ type process struct {
 func (p *process) spawn(t *testing.T) {
 	t.Helper()
 	p.log = &tail{}
-	p.cmd = exec.Command(executable, p.args...)
+	p.cmd = exec.Command(cmp.Or(p.program, executable), p.args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = attributes()
 	if err := p.cmd.Start(); err != nil {
@@ -89,6 +91,20 @@ func (p *process) awaitReady(t *testing.T, within time.Duration) {
 			err = fmt.Errorf("%s answered %d %s", p.ready, status, body)
 		}
 		return err
+	})
+}
+
+// awaitLine waits until the process has said something.
+func (p *process) awaitLine(t *testing.T, words string, within time.Duration) {
+	t.Helper()
+	until(t, fmt.Sprintf("%s says %q", p.name, words), within, func(context.Context) error {
+		if said := p.log.all(); !strings.Contains(said, words) {
+			if p.gone() {
+				return fmt.Errorf("%w: it ended: %v", errHopeless, p.state)
+			}
+			return errors.New("not yet")
+		}
+		return nil
 	})
 }
 

@@ -118,6 +118,15 @@ func (crowd Crowd) Vanish() time.Duration {
 	return time.Since(began)
 }
 
+// Reset ends all clients at once by RST; those that ended before are left alone.
+func (crowd Crowd) Reset() {
+	for _, c := range crowd {
+		if c != nil && !c.Ended() {
+			c.Reset()
+		}
+	}
+}
+
 // Wait returns when nothing is left of any client.
 func (crowd Crowd) Wait() {
 	for _, c := range crowd {
