@@ -19,6 +19,8 @@ const CanonicalSeq int32 = 0
 //	u32 streams, u32 cells N, N × {i32 position, u32 1, i32 sequence id},
 //	u32 V transposed, u32 layers L,
 //	L × {i32 K type, u64 K row, N × row}, L × {i32 V type, u64 V row, N × row}
+//
+// (no V at all where V is a view of K: multi-head latent attention)
 const (
 	blobHead    = 4 + 4
 	sectionHead = 4 + 4 + 4 + 4
@@ -36,7 +38,7 @@ type Tensor struct {
 // model two, base and window.
 type Section struct {
 	Streams uint32
-	K, V    []Tensor // by layer
+	K, V    []Tensor // by layer; no V where the model has none of its own (MLA)
 }
 
 // Template is everything in a state blob that does not depend on the tokens. A
@@ -71,10 +73,10 @@ func (t *Template) Seal() error {
 		if s.Streams != 1 {
 			return fmt.Errorf("section %d has %d streams, want 1: the cache is not unified", i, s.Streams)
 		}
-		if len(s.K) == 0 || len(s.K) > maxLayers || len(s.V) != len(s.K) {
+		if len(s.K) == 0 || len(s.K) > maxLayers || (len(s.V) != len(s.K) && len(s.V) != 0) {
 			return fmt.Errorf("section %d has %d K and %d V layers", i, len(s.K), len(s.V))
 		}
-		t.constant += sectionHead + 2*layerHead*uint64(len(s.K))
+		t.constant += sectionHead + layerHead*uint64(len(s.K)+len(s.V))
 		t.perCell += cellSize
 		for _, l := range [][]Tensor{s.K, s.V} {
 			for _, x := range l {
@@ -168,7 +170,10 @@ func learnSection(r *reader, p0, p1, seq int32) (Section, error) {
 	if r.ok() && (layers == 0 || layers > maxLayers) {
 		return s, fmt.Errorf("%d layers", layers)
 	}
-	for _, dst := range []*[]Tensor{&s.K, &s.V} {
+	for i, dst := range []*[]Tensor{&s.K, &s.V} {
+		if i == 1 && r.ok() && len(r.b) == 0 {
+			break // the last section may have no V
+		}
 		for i := uint32(0); i < layers && r.ok(); i++ {
 			x := Tensor{Type: int32(r.u32()), Row: r.u64()}
 			if r.ok() && (x.Row == 0 || x.Row > maxRow) {

@@ -66,11 +66,28 @@ func TestATemplateIsLearnedFromOnesOwnBlob(t *testing.T) {
 	}
 	for cut := range b {
 		if _, err := Learn(b[:cut], 7, 12, 3); err == nil && cut != len(b) {
-			// A cut exactly between two sections is a whole blob of one section.
-			if cut != want.Size(5)-sectionHead-2*layerHead-5*(cellSize+48) {
+			// A cut exactly between two sections is a whole blob of one section, and
+			// one behind a section's K is one of a model without V.
+			first := want.Size(5) - sectionHead - 2*layerHead - 5*(cellSize+48)
+			if cut != first && cut != first-2*layerHead-5*(16+8) && cut != want.Size(5)-layerHead-5*24 {
 				t.Fatalf("learned from %d of %d bytes", cut, len(b))
 			}
 		}
+	}
+}
+
+func TestAModelWithoutVIsLearnedToo(t *testing.T) {
+	want := &Template{Magic: 7, Sections: []Section{{Streams: 1, K: []Tensor{{1, 192}, {8, 102}}}}}
+	if err := want.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := blob(t, want, 3, 9, 1)
+	got, err := Learn(b, 3, 9, 1)
+	if err != nil || got.Fingerprint() != want.Fingerprint() || len(b) != 8+16+2*12+6*(12+192+102) {
+		t.Fatalf("%v, %+v, %d bytes", err, got, len(b))
+	}
+	if err := got.Normalise(b, 3, 9, 1); err != nil {
+		t.Fatal(err)
 	}
 }
 

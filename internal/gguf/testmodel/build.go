@@ -102,7 +102,12 @@ func (b *builder) hyper() []gguf.Meta {
 		{Key: key("attention.layer_norm_rms_epsilon"), Value: float32(1e-6)},
 		{Key: key("vocab_size"), Value: uint32(len(b.vocab.tokens))},
 	}
-	if b.Window == 0 {
+	switch {
+	case b.KVRank > 0:
+		return append(b.mla(meta),
+			gguf.Meta{Key: key("rope.dimension_count"), Value: uint32(b.Rot)},
+			gguf.Meta{Key: key("rope.freq_base"), Value: float32(10000)})
+	case b.Window == 0:
 		return append(meta,
 			gguf.Meta{Key: key("rope.dimension_count"), Value: uint32(b.HeadDim)},
 			gguf.Meta{Key: key("rope.freq_base"), Value: float32(10000)})
@@ -131,9 +136,13 @@ func (b *builder) tensors() {
 	for l := range b.Layers {
 		name := func(s string) string { return fmt.Sprintf("blk.%d.%s.weight", l, s) }
 		b.norm(name("attn_norm"), b.Embd, 1)
-		b.matrix(name("attn_q"), b.Embd, q, qk)
-		b.matrix(name("attn_k"), b.Embd, kv, qk)
-		b.matrix(name("attn_v"), b.Embd, kv, v)
+		if b.KVRank > 0 {
+			b.mlaLayer(name, qk, v)
+		} else {
+			b.matrix(name("attn_q"), b.Embd, q, qk)
+			b.matrix(name("attn_k"), b.Embd, kv, qk)
+			b.matrix(name("attn_v"), b.Embd, kv, v)
+		}
 		b.matrix(name("attn_output"), q, b.Embd, down)
 		if gemma {
 			b.norm(name("attn_q_norm"), b.HeadDim, math.Sqrt(b.Score))
@@ -153,8 +162,17 @@ func (b *builder) tensors() {
 // matrix appends a weight matrix that maps in values of deviation 1 to out values
 // of the given deviation.
 func (b *builder) matrix(name string, in, out int, deviation float64) {
+	b.cube(name, in, out, 0, deviation)
+}
+
+// cube is matrix for heads matrices in one tensor; 0: for one without that axis.
+func (b *builder) cube(name string, in, out, heads int, deviation float64) {
+	dims := []int{in, out}
+	if heads > 0 {
+		dims = append(dims, heads)
+	}
 	seed := b.Seed
-	b.out = append(b.out, gguf.Tensor{Name: name, Dims: []int{in, out}, Fill: func(dst []float32) {
+	b.out = append(b.out, gguf.Tensor{Name: name, Dims: dims, Fill: func(dst []float32) {
 		newRandom(seed, name).fill(dst, deviation/math.Sqrt(float64(in)))
 	}})
 }

@@ -13,10 +13,14 @@ const (
 	// Gemma3 has a sliding window of 512 tokens in five layers of six:
 	// architecture gemma3, 12 layers, 2 global and 10 windowed, two KV caches.
 	Gemma3
+
+	// MLA keeps one low-rank row per token instead of K and V: architecture
+	// deepseek2, 4 dense layers, one KV cache without V.
+	MLA
 )
 
 // Kinds returns every kind, for tests that run on all.
-func Kinds() []Kind { return []Kind{LlamaGQA, Gemma3} }
+func Kinds() []Kind { return []Kind{LlamaGQA, Gemma3, MLA} }
 
 // String returns the name used in file names and in subtests.
 func (k Kind) String() string {
@@ -25,6 +29,8 @@ func (k Kind) String() string {
 		return "llama-gqa"
 	case Gemma3:
 		return "gemma3"
+	case MLA:
+		return "mla"
 	}
 	return fmt.Sprintf("kind-%d", int(k))
 }
@@ -44,6 +50,11 @@ type recipe struct {
 	KVHeads int
 	HeadDim int
 	FF      int
+
+	// Of MLA: HeadDim is a head's query and key, Rot of it rotated.
+	QRank  int `json:",omitempty"`
+	KVRank int `json:",omitempty"`
+	Rot    int `json:",omitempty"`
 
 	// Standard deviations of the products, which set the model's character.
 	Score  float64 // attention scores: the larger, the sharper
@@ -65,6 +76,13 @@ func recipeOf(k Kind) (recipe, error) {
 			Format: 1, Arch: "gemma3", Seed: 0x7a6e64656d02,
 			Context: 4096, Window: 512, Layers: 12, Embd: 192, Heads: 4, KVHeads: 2, HeadDim: 64, FF: 384,
 			Score: 2, Mix: 0.5, Logits: 3,
+		}, nil
+	case MLA:
+		return recipe{
+			Format: 1, Arch: "deepseek2", Seed: 0x7a6e64656d03,
+			Context: 4096, Layers: 4, Embd: 256, Heads: 4, KVHeads: 1, HeadDim: 64, FF: 512,
+			QRank: 96, KVRank: 64, Rot: 32,
+			Score: 2, Mix: 0.7, Logits: 3,
 		}, nil
 	}
 	return recipe{}, fmt.Errorf("testmodel: there is no %v", k)

@@ -15,6 +15,7 @@ import (
 // test recorded; raise recipe.Format together with it.
 var golden = map[Kind]string{
 	LlamaGQA: "08be8369ffd9411ef54fd0aa6cac714ff0948dbcdf557c9d9507607068383b2e",
+	MLA:      "fd7d23861d591915245db739406265e8e8c22796cf21d892dd65fba4f694d706",
 	Gemma3:   "ac206246bbfbd34168ea0512c789a284b2ec6dd7bd45de10580e76b5125cb478",
 }
 
