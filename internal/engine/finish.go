@@ -25,8 +25,11 @@ func (l *Loop) finish(s *Seq, why Finish, err error) {
 	} else if l.cause != nil && why == FinishFailed {
 		why, err = FinishCanceled, l.cause // interrupted by the shutdown
 	}
-	drop := l.keep(s)
+	drop, saved := l.keep(s), l.forget(s)
 	l.mu.Unlock()
+	if saved != nil {
+		saved.Release()
+	}
 	if drop != noID {
 		l.backend.Drop(drop)
 	} else if s.placed() { // cancelled while a call computed more

@@ -73,6 +73,7 @@ func (h *lived) Token(t engine.Token, pos int32, _ *engine.Logprobs) {
 
 func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 	source, _ := start(t, sim.Config{Cells: 4000, Chunk: small.Chunk}, engine.Config{})
+	memory := asideArena(t, 20<<10) // not enough for all
 	rapid.Check(t, func(rt *rapid.T) {
 		lives := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) life {
 			return life{
@@ -99,6 +100,7 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 		l := engine.New(engine.Config{
 			Backend: b, MinStep: 8, ImportBudget: rapid.SampledFrom([]int{1, 5000, 1 << 20}).Draw(rt, "budget"),
 			Deterministic: rapid.Bool().Draw(rt, "deterministic"),
+			Overcommit:    rapid.Bool().Draw(rt, "overcommit"), Headroom: 5, Aside: memory,
 		})
 		stop := run(rt, l)
 		var wg sync.WaitGroup
@@ -153,6 +155,9 @@ func TestAnyHistoryEndsEverySequenceOnceAndLeavesNothing(t *testing.T) {
 		stop()
 		if held, _ := l.Cells(); held != 0 || b.Used() != 0 || l.Load() != (engine.Load{}) || l.Panics() != 0 {
 			rt.Fatalf("%d cells held, %d used, %+v, %d panics", held, b.Used(), l.Load(), l.Panics())
+		}
+		if n := memory.Stats().Leases; n != 0 {
+			rt.Fatalf("%d states left aside", n)
 		}
 		for i, h := range handlers {
 			judge(rt, lives[i], h, results[i])

@@ -144,6 +144,16 @@ func (g *ledger) whole(t *track) bool {
 	return true
 }
 
+// empty takes all positions and the sequence id from the track of a live sequence.
+func (g *ledger) empty(t *track) {
+	s := t.seq
+	g.remove(t)
+	*t = track{seq: s, id: noID, tokens: t.tokens, marks: t.marks, leaf: &stem{users: 1, live: 1}}
+	g.live++
+	g.tracks = append(g.tracks, t)
+	g.touch(t)
+}
+
 // retire turns the track of a sequence that ended into a cached one, whose
 // positions [0, p) stay.
 func (g *ledger) retire(t *track, p int32) {

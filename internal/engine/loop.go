@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tandem-llm/tandem/internal/kv"
 )
 
 // Defaults of Config.
@@ -17,6 +19,7 @@ const (
 	DefaultMixedTarget  = 100 * time.Millisecond // the gap between two tokens while a prompt is computed
 	DefaultSoloTarget   = time.Second            // the first of several waits at most about this long
 	DefaultMinStep      = 32                     // prompt tokens per step however slow: below it calls cost more than they compute
+	DefaultHeadroom     = 256                    // tokens a text may grow before it needs cells again
 	DefaultImportBudget = 64 << 20               // bytes imported per step: some 30 ms at 2 GB/s
 )
 
@@ -54,6 +57,18 @@ type Config struct {
 	// Deterministic implies it: KV that was computed in other pieces differs in
 	// the last digits. Request.After works all the same.
 	NoPrefixCache bool
+	// Overcommit reserves prompt + min(MaxTokens, Headroom) cells at admission, and
+	// more as a text grows. More sequences run at once; when cells run out, the one
+	// with the latest deadline is set aside and goes on later, exactly. Off by
+	// default: a stream may then pause for as long as others run, and the promise
+	// that an admitted request never waits for memory is gone.
+	Overcommit bool
+	// Headroom is in tokens. Default 256.
+	Headroom int
+	// Aside is the memory for states set aside, used by nobody else. Without it, or
+	// when it is full, their tokens are computed again: same text, but logits may
+	// differ in the last digits.
+	Aside *kv.Arena
 	// Log hears of refusals by the backend and panics of handlers. Default slog.Default.
 	Log *slog.Logger
 	// Now is the clock. Default time.Now.
@@ -75,6 +90,7 @@ type Loop struct {
 	ledger      ledger
 	cache       Cache // counters only
 	flush       bool
+	asides      int // sequences set aside
 	arrivals    []*Seq
 	closed      bool
 	cause       error // why Run's context ended
@@ -145,6 +161,9 @@ func New(c Config) *Loop {
 		c.NoPrefixCache = true
 		c.MaxStep = max(c.MaxStep, info.Chunk)
 	}
+	if c.Headroom <= 0 {
+		c.Headroom = DefaultHeadroom
+	}
 	if c.ImportBudget <= 0 {
 		c.ImportBudget = DefaultImportBudget
 	}
@@ -184,6 +203,9 @@ func (l *Loop) Admit(r *Request, h Handler) (*Seq, error) {
 	if l.closed {
 		return nil, ErrClosed
 	}
+	if l.asides > 0 { // they come first
+		return nil, fmt.Errorf("%w: %d sequences are set aside", ErrNoCells, l.asides)
+	}
 	if err := l.promise(s); err != nil {
 		return nil, err
 	}
@@ -192,7 +214,7 @@ func (l *Loop) Admit(r *Request, h Handler) (*Seq, error) {
 		first = s.end
 	}
 	var err error
-	if s.track, err = l.ledger.admit(s, first, int32(r.Cells())); err != nil {
+	if s.track, err = l.ledger.admit(s, first, l.reserve(r)); err != nil {
 		return nil, err
 	}
 	if s.from != nil {
@@ -252,6 +274,7 @@ func (l *Loop) Load() Load {
 		Prefilling: int(l.load[prefilling].Load()),
 		Paused:     int(l.load[paused].Load()),
 		Decoding:   int(l.load[decoding].Load()),
+		Aside:      int(l.load[aside].Load()),
 	}
 }
 

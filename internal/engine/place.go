@@ -14,7 +14,7 @@ import (
 // waits, and one that stops computing (paused, ended) is waited for no longer.
 func (l *Loop) place() (did bool) {
 	for _, s := range l.live {
-		if s.over || s.placed() {
+		if s.over || s.placed() || s.phase == aside {
 			continue
 		}
 		switch {

@@ -236,4 +236,5 @@ type Load struct {
 	Prefilling int // computing or importing their prompt
 	Paused     int // waiting for export space
 	Decoding   int // generating
+	Aside      int // set aside while others need the cells
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
+	"github.com/tandem-llm/tandem/internal/kv"
 )
 
 // ErrEnded is the answer of a Seq that is done or cancelled.
@@ -22,6 +23,7 @@ const (
 	prefilling
 	paused
 	decoding
+	aside
 	ended
 	phases
 )
@@ -51,6 +53,8 @@ type Seq struct {
 	phase    phase
 	due      time.Time // the request's, or that of one that waits for it
 	made     []Token   // generated tokens that are in the cache
+	saved    *kv.Lease // its state while it is set aside
+	redo     bool      // it computes again, up to end, what it had when it was set aside
 	broken   bool      // a library call failed: its KV is not to be trusted
 	pos      int32     // positions [0, pos) are in the cache
 	exported int32     // positions [0, exported) were handed to Exported
@@ -128,11 +132,23 @@ func (s *Seq) Request() *Request { return s.req }
 
 // computes says whether the next call should have prompt tokens of s.
 func (s *Seq) computes() bool {
-	return s.placed() && s.req.KV == Compute && !s.owes && s.pos < s.end
+	return s.placed() && (s.req.KV == Compute || s.redo) && !s.owes && s.pos < s.end
 }
 
 // placed says whether s has a sequence id and so can do anything at all.
 func (s *Seq) placed() bool { return s.track.id != noID }
+
+// tokenAt returns the token at a position that is in the cache or next.
+func (s *Seq) tokenAt(p int32) Token {
+	n := int(p) - len(s.req.Tokens)
+	switch {
+	case n < 0:
+		return s.req.Tokens[p]
+	case n < len(s.made):
+		return s.made[n]
+	}
+	return s.token
+}
 
 // chunkDue returns the chunk to export next, and whether it is in the cache.
 func (s *Seq) chunkDue(c int32) (p0, p1 int32, ok bool) {

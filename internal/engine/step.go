@@ -14,16 +14,15 @@ func (l *Loop) turn() bool {
 	l.step++
 	did := l.receive()
 	l.publish()
-	for {
-		did = l.place() || did
-		if l.makeRoom() {
-			break
-		}
-		did = l.receive() || did // what is left is pinned by arrivals
-	}
+	did = l.settle() || did
+	did = l.comeBack() || did
 	did = l.resumes() || did
 	did = l.imports() || did
 	l.promote()
+	if l.grow() {
+		l.settle()
+		did = true
+	}
 	did = l.compute() || did
 	l.sweep()
 	l.watchWindows()
@@ -33,6 +32,17 @@ func (l *Loop) turn() bool {
 	}
 	l.assert()
 	return did
+}
+
+// settle places what arrived and makes room for all reservations.
+func (l *Loop) settle() (did bool) {
+	for {
+		did = l.place() || did
+		if l.makeRoom() {
+			return did
+		}
+		did = l.receive() || did // what is left is pinned by arrivals
+	}
 }
 
 // receive takes arrivals in and ends what was cancelled.
@@ -141,7 +151,9 @@ func (l *Loop) promote() {
 			continue
 		}
 		l.begin(s)
-		s.ready = l.now()
+		if s.ready.IsZero() {
+			s.ready = l.now()
+		}
 		if s.req.Gen == nil {
 			l.finish(s, FinishPrefilled, nil)
 			continue
@@ -288,11 +300,7 @@ func (l *Loop) fill() {
 		s.served = l.step
 		for p := l.spans[i].pos; p < l.spans[i].end; p++ {
 			r := Row{Seq: s.slot, Pos: p, Logits: s.phase == decoding || s.req.scores(p)}
-			if int(p) < len(s.req.Tokens) {
-				r.Token = s.req.Tokens[p]
-			} else {
-				r.Token = s.token
-			}
+			r.Token = s.tokenAt(p)
 			l.rows = append(l.rows, r)
 		}
 	}

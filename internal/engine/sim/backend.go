@@ -43,7 +43,7 @@ type Config struct {
 
 // Op is one library call, as Hook sees it.
 type Op struct {
-	Kind   string   // "compute", "export", "import" or "fork"
+	Kind   string   // "compute", "export", "import", "fork", "save" or "load"
 	Seq    id.SeqID // of all but compute
 	P0, P1 int32    // of all but compute
 	Rows   int      // of compute
