@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-llm/tandem/test/e2e/watch"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 )
 
 const (

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-llm/tandem/test/e2e/vanish"
-	"github.com/tandem-llm/tandem/test/e2e/watch"
+	"github.com/tandem-llm/tandem/bench/cascade/vanish"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
+	"github.com/tandem-llm/tandem/internal/id"
 )
 
 // longest is the longest prompt, in tokens, that a stream has; with less context it
@@ -94,7 +95,7 @@ func (d *demo) round(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	s := &storm{d: d, n: n, label: fmt.Sprintf("cascade-%d-%d", time.Now().UnixNano(), n)}
+	s := &storm{d: d, n: n, label: fmt.Sprintf("cascade-%v-%d", id.NewRID(), n)}
 	if err := s.open(ctx); err != nil {
 		return fmt.Errorf("the streams could not be opened: %w", err)
 	}

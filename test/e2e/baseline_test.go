@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-llm/tandem/test/e2e/watch"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 )
 
 // settle is how long after load the traces in the processes themselves may last:

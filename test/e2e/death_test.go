@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-llm/tandem/test/e2e/watch"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-llm/tandem/test/e2e/watch"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 )
 
 // drained bounds a drain in which a few short requests finish.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
-	"github.com/tandem-llm/tandem/test/e2e/watch"
 )
 
 // spec is what a fleet is made of.

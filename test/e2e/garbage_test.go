@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/control"
-	"github.com/tandem-llm/tandem/test/e2e/watch"
 )
 
 // hold bounds one rude connection.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-llm/tandem/bench/cascade/vanish"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/engine"
-	"github.com/tandem-llm/tandem/test/e2e/vanish"
-	"github.com/tandem-llm/tandem/test/e2e/watch"
 )
 
 // TestServeLetsGoOfSixtyStreamsThatVanish is the storm for the baseline, which has

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-llm/tandem/bench/cascade/vanish"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
-	"github.com/tandem-llm/tandem/test/e2e/vanish"
-	"github.com/tandem-llm/tandem/test/e2e/watch"
 )
 
 // freed is the promise: the time from a vanished client to free memory, on top
