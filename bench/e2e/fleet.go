@@ -123,8 +123,8 @@ type record struct {
 	Begin time.Time `json:"begin"`
 	First float64   `json:"first_token_ms"`
 	Steps []struct {
-		At    time.Duration `json:"at_ns"`
-		State string        `json:"state"`
+		At    float64 `json:"at_ms"`
+		State string  `json:"state"`
 	} `json:"steps"`
 }
 
@@ -142,7 +142,7 @@ func (f *fleet) tail(ctx context.Context, rid string) (time.Duration, error) {
 	for _, s := range p.Steps {
 		if s.State == "computed" {
 			first := d.Begin.Add(time.Duration(d.First * float64(time.Millisecond)))
-			return first.Sub(p.Begin.Add(s.At)), nil
+			return first.Sub(p.Begin.Add(time.Duration(s.At * float64(time.Millisecond)))), nil
 		}
 	}
 	return 0, fmt.Errorf("prefill's record of %s has no computed step: %+v", rid, p)

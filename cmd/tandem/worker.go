@@ -68,7 +68,11 @@ func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
 	fl.StringVar(&f.model, "model", modelstore.Default, "model name (see tandem model ls) or path of a .gguf file")
 	fl.StringVar(&f.name, "model-name", "", "name to serve the model under (default: its own)")
 	fl.StringVar(&f.Host, "host", worker.DefaultHost, "address to listen on")
-	fl.IntVar(&f.Port, "port", 0, "HTTP port; 0 picks a free one")
+	port := 0
+	if role == worker.Serve { // clients come here, as they do to a router
+		port = 30000
+	}
+	fl.IntVar(&f.Port, "port", port, "HTTP port; 0 picks a free one")
 	if role == worker.Prefill {
 		fl.IntVar(&f.BootstrapPort, "bootstrap-port", worker.DefaultBootstrap, "registry port, where decode workers find this one; 0 picks a free one")
 		fl.IntVar(&f.ControlPort, "control-port", 0, "port of decode workers' sessions; 0 picks a free one")

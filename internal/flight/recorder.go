@@ -55,10 +55,10 @@ type Record struct {
 
 // Step is one transition.
 type Step struct {
-	At    time.Duration `json:"at_ns"` // since the request came
-	State string        `json:"state"`
-	On    string        `json:"on"`
-	Note  string        `json:"note,omitempty"`
+	At    float64 `json:"at_ms"` // since the request came
+	State string  `json:"state"`
+	On    string  `json:"on"`
+	Note  string  `json:"note,omitempty"`
 }
 
 // Open begins a request's record.
@@ -74,8 +74,12 @@ func (r *Recorder) Open(rid id.RID, rm id.Room, prompt int) *Record {
 func (c *Record) Note(state, on, note string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.note(state, on, note)
+}
+
+func (c *Record) note(state, on, note string) {
 	if len(c.steps) < MaxSteps {
-		c.steps = append(c.steps, Step{At: time.Since(c.Begin), State: state, On: on, Note: note})
+		c.steps = append(c.steps, Step{At: ms(time.Since(c.Begin)), State: state, On: on, Note: note})
 	}
 }
 
@@ -92,6 +96,7 @@ func (c *Record) Token() {
 	defer c.mu.Unlock()
 	if c.generated == 0 {
 		c.first = time.Now()
+		c.note("Generating", "first token", "")
 	}
 	c.generated++
 }
@@ -108,6 +113,7 @@ func (c *Record) Finalize(cause *room.Cause) bool {
 		return false
 	}
 	c.cause, c.ended = cause, time.Now()
+	c.note("Ended", string(cause.Code), "")
 	c.mu.Unlock()
 	c.rec.end(c)
 	return true
@@ -131,7 +137,7 @@ func (r *Recorder) end(c *Record) {
 // View is a record as JSON shows it.
 type View struct {
 	RID       id.RID  `json:"rid"`
-	Room      id.Room `json:"room,omitempty"`
+	Room      id.Room `json:"room,omitempty,string"` // a string: JSON readers lose the low bits of such numbers
 	Role      string  `json:"role"`
 	Begin     string  `json:"begin"`
 	Live      bool    `json:"live"`

@@ -57,6 +57,10 @@ func (r Room) String() string { return strconv.FormatInt(int64(r), 10) }
 // String prints a generation in hexadecimal.
 func (g Generation) String() string { return fmt.Sprintf("%016x", uint64(g)) }
 
+// MarshalText prints an incarnation in JSON as String does: most readers of JSON
+// lose the low bits of a number this large.
+func (i Incarnation) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
 // String prints an incarnation in hexadecimal.
 func (i Incarnation) String() string { return fmt.Sprintf("%016x", uint64(i)) }
 

@@ -99,12 +99,12 @@ func (a *Arena) Alloc(n int, owner string) (*Lease, error) {
 
 // ArenaStats is what an arena holds at one moment.
 type ArenaStats struct {
-	Total   int            // bytes in all
-	Free    int            // bytes not leased
-	Leases  int            // leases alive
-	Oldest  time.Duration  // age of the oldest lease; 0 without one
-	ByOwner map[string]int // leased bytes, alignment included, by owner
-	Misuse  uint64         // Release and Retain calls on leases already gone
+	Total   int            `json:"total_bytes"` // in all
+	Free    int            `json:"free_bytes"`  // not leased
+	Leases  int            `json:"leases"`      // alive
+	Oldest  time.Duration  `json:"oldest_ns"`   // age of the oldest lease; 0 without one
+	ByOwner map[string]int `json:"by_owner"`    // leased bytes, alignment included, by owner
+	Misuse  uint64         `json:"misuse"`      // Release and Retain calls on leases already gone
 }
 
 // Stats returns the arena's gauges. Free plus ByOwner's sum is always Total.

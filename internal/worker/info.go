@@ -98,7 +98,15 @@ func (s *Server) debugLoops(w http.ResponseWriter, _ *http.Request) {
 	p := s.parts.Load()
 	out := map[string]any{"loops": s.loops(p), "queues": s.group.Queues(), "tasks": s.group.Tasks(), "panics": s.group.Panics()}
 	if p != nil {
-		out["engine"] = p.engine.Call()
+		c := p.engine.Call()
+		e := map[string]any{"steps": c.Steps, "load": p.engine.Load()}
+		if !c.LastStep.IsZero() {
+			e["last_step"] = c.LastStep
+		}
+		if !c.Since.IsZero() {
+			e["in_call_ms"], e["in_call_tokens"], e["expected_ms"] = time.Since(c.Since).Milliseconds(), c.Tokens, c.Expected.Milliseconds()
+		}
+		out["engine"] = e
 	}
 	writeJSON(w, http.StatusOK, out)
 }

@@ -49,27 +49,43 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return nil
 	})
-	defer func() {
-		g.Stop(nil)
-		_ = srv.Close()
-		g.Wait()
-	}()
 	cfg.Log.Info("listening", "role", cfg.Role, "addr", lis.Addr().String(), "incarnation", s.self)
 
-	closeEngine, err := s.load(g)
-	if err != nil {
-		return err
+	type result struct {
+		unload func()
+		err    error
 	}
-	defer closeEngine() // runs before the group is stopped: it stops it itself
-	cfg.Log.Info("ready", "role", cfg.Role, "model", s.parts.Load().info.Model, "after", time.Since(s.started).Round(time.Millisecond))
+	loaded := make(chan result, 1)
+	g.Task("load", func(context.Context) {
+		unload, err := s.load(g)
+		loaded <- result{unload, err}
+	})
+	var r result
+	select {
+	case r = <-loaded:
+	case <-ctx.Done():
+		// The library cannot be told to stop loading: it ends with the process.
+		g.Stop(nil)
+		return nil
+	}
+	defer func() {
+		g.Stop(nil)
+		_ = srv.Close() // connections were given their time by drain
+		g.Wait()
+		r.unload()
+	}()
+	if r.err != nil {
+		return r.err
+	}
+	cfg.Log.Info("ready", "role", cfg.Role, "url", "http://"+lis.Addr().String(), "model", s.parts.Load().info.Model, "after", time.Since(s.started).Round(time.Millisecond))
 	<-ctx.Done()
 	s.drain(srv)
 	return nil
 }
 
-// load loads the engine and builds the worker around it. The function returned
-// stops everything that uses the engine, and closes it.
-func (s *Server) load(g *svc.Group) (closeEngine func(), err error) {
+// load loads the engine and builds the worker around it. The function returned,
+// also with an error, gives back what was loaded; nothing may use it any more.
+func (s *Server) load(g *svc.Group) (unload func(), err error) {
 	cfg := s.cfg
 	var backend engine.Backend
 	var selfTest any
@@ -83,15 +99,13 @@ func (s *Server) load(g *svc.Group) (closeEngine func(), err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the engine cannot be loaded: %w", err)
+		return func() {}, fmt.Errorf("the engine cannot be loaded: %w", err)
 	}
 	p := &parts{info: backend.Info(), selfTest: selfTest, tokenizing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	p.longest = longestPiece(backend.Tokenizer(), p.info.Vocab)
 	loop := engine.New(engine.Config{Backend: backend, Deterministic: cfg.Deterministic, StepTarget: cfg.StepTarget, Log: cfg.Log})
 	p.engine = loop
-	undo := func() {
-		g.Stop(nil)
-		g.Wait()
+	unload = func() {
 		if p.arena != nil {
 			_ = p.arena.Close() // unmapping at exit: nobody reads it any more
 		}
@@ -100,12 +114,11 @@ func (s *Server) load(g *svc.Group) (closeEngine func(), err error) {
 		}
 	}
 	if err := s.build(g, p); err != nil {
-		undo()
-		return nil, err
+		return unload, err
 	}
 	g.Go("engine", func(ctx context.Context, _ *svc.Loop) error { return loop.Run(ctx) })
 	s.parts.Store(p)
-	return undo, nil
+	return unload, nil
 }
 
 // build makes the worker of this role.
