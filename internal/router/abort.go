@@ -22,6 +22,7 @@ type aborter struct {
 	connector upstream.Connector
 	client    *http.Client
 	sent      func(n int, outcome string) // counts
+	refused   func(err error)             // hears that nobody listens there
 
 	mu    sync.Mutex
 	queue []abort
@@ -130,7 +131,11 @@ func (a *aborter) deliver(ctx context.Context, batch []abort) {
 			a.sent(len(batch), "acknowledged")
 			return
 		}
-		if try == abortTries || ctx.Err() != nil {
+		gone := refusedBy(err) // and with the process all that it held
+		if gone {
+			a.refused(err)
+		}
+		if gone || try == abortTries || ctx.Err() != nil {
 			a.sent(len(batch), "failed")
 			return
 		}

@@ -118,13 +118,13 @@ func (a *attempt) run(start func()) outcome {
 				continue
 			default:
 			}
-			return outcome{cause: failed.cause, who: whoPrefill, died: failed.died, blame: a.guilty(a.prefill, failed)}
+			return failed.outcome(whoPrefill, a.guilty(a.prefill, failed))
 		case failed := <-a.decodeDone:
 			if failed == nil { // its last step would have ended the attempt
 				failed = &legError{cause: room.Because(room.Bug, "decode's leg ended without a last step")}
 			}
 			a.saidD = failed.answered
-			return outcome{cause: failed.cause, who: whoDecode, died: failed.died, blame: a.guilty(a.decode, failed)}
+			return failed.outcome(whoDecode, a.guilty(a.decode, failed))
 		case s := <-a.steps:
 			if o, ended := a.take(s); ended {
 				return o
@@ -162,7 +162,7 @@ func (a *attempt) take(s step) (o outcome, ended bool) {
 	}
 	if !a.sse.Started() {
 		if s.done {
-			return outcome{cause: room.Because(room.Protocol, "decode worker %s: its stream ended before its first event", a.decode.url),
+			return outcome{cause: room.Because(room.Protocol, "the decode worker's stream ended before its first event"),
 				who: whoDecode, blame: a.decode}, true
 		}
 		a.rec.update(func(r *Record, now float64) { r.FirstByte = now })
@@ -210,6 +210,9 @@ func (a *attempt) guilty(w *worker, failed *legError) *worker {
 	if failed.cause.Code == room.Draining {
 		a.pool.draining(w)
 	}
+	if failed.refused {
+		return nil // it is out of rotation until it is back, and then owes nothing
+	}
 	switch failed.cause.Code {
 	case room.EngineFailed, room.Bug:
 		return w
@@ -231,7 +234,7 @@ func (a *attempt) close(o *outcome) {
 	a.note(func(r *Attempt, t float64) {
 		r.Ended, r.Code, r.Who = t, string(cause.Code), o.who
 		if !done {
-			r.Detail = cause.Detail
+			r.Detail = reason{cause.Detail, o.private}.String()
 		}
 		if o.blame != nil {
 			r.Charged = o.blame.url
@@ -278,8 +281,26 @@ func (a *attempt) judge(o *outcome, now time.Time) {
 		a.metrics.attempts.WithLabelValues(string(o.blame.role), o.blame.url).Inc()
 	}
 	for w, v := range verdicts {
-		a.pool.judge(w, v, now)
+		a.pool.judge(w, v, o.told(), now)
 	}
+	together := neutral
+	switch {
+	case o.cause.Code == room.Done:
+		together = good
+	case ofPair(o.cause.Code):
+		together = guilty
+	}
+	a.pool.judgePair(a.pair, together, o.told(), now)
+}
+
+// ofPair says that a cause lies between the two workers: each may serve with others.
+func ofPair(code room.Code) bool {
+	switch code {
+	case room.LayoutMismatch, room.TokenizationMismatch, room.BootstrapTimeout,
+		room.TransferLost, room.TransferStall, room.Corrupt, room.CommitMismatch:
+		return true
+	}
+	return false
 }
 
 // writeWhole writes an answer that is not a stream.

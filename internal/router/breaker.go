@@ -1,13 +1,23 @@
 package router
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
 
-// breaker keeps requests from a worker that fails them. Failures charged to the
-// worker in a row open it; after a pause one trial is let through, whose success
-// closes it and whose failure doubles the pause. What is neither, an abort or a
-// client's error, only gives a trial back. The workers' lock guards it.
+	"github.com/tandem-llm/tandem/internal/room"
+)
+
+// breaker keeps requests from a worker, or from a pair, that fails them. Failures
+// charged to it in a row open it; after a pause one trial is let through, whose
+// success closes it and whose failure doubles the pause. What is neither, an abort
+// or a client's error, only gives a trial back. Failures that are no longer recent
+// are forgotten. The workers' lock guards it.
 type breaker struct {
+	most     int // failures in a row that open it; 0: breakerFailures
 	failures int
+	last     *room.Cause   // of the last failure
+	at       time.Time     // ... and when it was
 	pause    time.Duration // 0: closed
 	until    time.Time     // open until then
 	trial    bool          // half open, and its one trial is out
@@ -21,22 +31,38 @@ func (b *breaker) allows(now time.Time) bool {
 // took says that a request is sent.
 func (b *breaker) took() { b.trial = b.pause > 0 }
 
-func (b *breaker) success() { *b = breaker{} }
+func (b *breaker) success() { *b = breaker{most: b.most} }
 
 func (b *breaker) neutral() { b.trial = false }
 
-func (b *breaker) failure(now time.Time) {
+func (b *breaker) failure(now time.Time, cause *room.Cause) {
+	if b.pause == 0 && now.Sub(b.at) > breakerMost {
+		b.failures = 0
+	}
 	b.failures++
+	b.last, b.at = cause, now
 	switch {
 	case b.trial || b.pause > 0 && !now.Before(b.until):
 		b.pause = min(2*b.pause, breakerMost)
-	case b.pause == 0 && b.failures >= breakerFailures:
+	case b.pause == 0 && b.failures >= cmp.Or(b.most, breakerFailures):
 		b.pause = breakerFirst
 	default: // a request sent before it opened: nothing new
 		return
 	}
 	b.trial = false
 	b.until = now.Add(b.pause)
+}
+
+// judge counts what one attempt says.
+func (b *breaker) judge(v verdict, cause *room.Cause, now time.Time) {
+	switch v {
+	case good:
+		b.success()
+	case guilty:
+		b.failure(now, cause)
+	default:
+		b.neutral()
+	}
 }
 
 // state names the breaker's state as metrics and /health show it.
@@ -48,4 +74,15 @@ func (b *breaker) state(now time.Time) string {
 		return "open"
 	}
 	return "half_open"
+}
+
+// why says why nothing is let through: what a client is told, which is the last
+// failure's code, and its detail, which names addresses.
+func (b *breaker) why() reason {
+	r := reason{text: fmt.Sprintf("left out after %d failures in a row", b.failures)}
+	if b.last != nil {
+		r.text += ", the last: " + string(b.last.Code)
+		r.detail = b.last.Detail
+	}
+	return r
 }

@@ -38,10 +38,13 @@ const (
 	abortPause      = 100 * time.Millisecond // between tries
 	abortGather     = 5 * time.Millisecond   // between batches that were not full, so that the next is fuller
 	maxAborts       = 65_536                 // waiting for one worker; the oldest is dropped
+	maxAbortBody    = 4 << 20                // of POST /abort_request: the largest batch that ParseAbort takes
 	lateWrite       = 500 * time.Millisecond // a write may outlast the deadline by this much
 	breakerFailures = 5                      // in a row open a breaker
 	breakerFirst    = 5 * time.Second        // its first pause
-	breakerMost     = 60 * time.Second       // its longest
+	breakerMost     = 60 * time.Second       // its longest; failures older than this are forgotten
+	pairFailures    = 3                      // in a row open a pair's breaker: before its workers' open, which serve others
+	maxReasons      = 8                      // workers and pairs that an error to a client names
 )
 
 // Worker is one worker's address.
@@ -71,6 +74,7 @@ type Config struct {
 	HealthInterval  time.Duration      // between checks of one worker; DefaultHealthInterval
 	MaxInFlight     int                // requests at once; DefaultMaxInFlight
 	Records         int                // ended requests kept; DefaultRecords
+	AnyModel        bool               // take any model's name; otherwise one that no worker serves is refused
 	Dial            DialFunc           // how workers are reached; TCP
 	Log             *slog.Logger       // slog.Default
 }

@@ -39,6 +39,7 @@ func (r *Router) watch(ctx context.Context, w *worker, l *svc.Loop) error {
 
 // check asks a worker once how it is, and what it is.
 func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
+	began := time.Now()
 	code, body, err := get(ctx, client, w.url+"/health")
 	if ctx.Err() != nil {
 		return
@@ -47,26 +48,41 @@ func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
 		var ne net.Error
 		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
 		r.pool.mu.Lock()
+		was := !w.checked || w.ready
 		w.silent(err, !late)
+		lost := was && !w.ready
 		r.pool.mu.Unlock()
+		if lost {
+			r.log.Warn("worker out of rotation", "worker", w.name, "url", w.url, "err", err)
+		}
 		return
 	}
 	var health struct {
 		Status string `json:"status"`
 	}
 	_ = json.Unmarshal(body, &health) // another kind of worker may answer without a body
-	r.pool.mu.Lock()
-	w.answered(r.group.Context(), code, health.Status)
-	r.pool.mu.Unlock()
-
+	status := code
+	answered := func() {
+		if status != http.StatusOK || !w.refused.After(began) {
+			w.answered(r.group.Context(), status, health.Status)
+		}
+	}
+	if status != http.StatusOK { // at once: what it is can wait
+		r.pool.mu.Lock()
+		answered()
+		r.pool.mu.Unlock()
+	}
 	code, body, err = get(ctx, client, w.url+"/get_server_info")
 	var info serverInfo
-	if err != nil || code != http.StatusOK || json.Unmarshal(body, &info) != nil {
-		return // what was known stays
-	}
+	known := err == nil && code == http.StatusOK && json.Unmarshal(body, &info) == nil // otherwise what was known stays
 	r.pool.mu.Lock()
-	w.info, w.rawInfo = info, body
-	r.pool.mu.Unlock()
+	defer r.pool.mu.Unlock()
+	if known {
+		w.info, w.rawInfo = info, body
+	}
+	if status == http.StatusOK { // together, so that no pair is made of a worker whose layout is not known yet
+		answered()
+	}
 }
 
 // get reads one small answer within the health timeout.

@@ -18,8 +18,15 @@ import (
 // legError is how a leg failed.
 type legError struct {
 	cause    *room.Cause
-	answered bool // the worker said so itself: there its room has ended
-	died     bool // the connection broke after the worker had the request
+	answered bool   // the worker said so itself: there its room has ended
+	died     bool   // the connection broke after the worker had the request
+	refused  bool   // nobody listens at the worker's address
+	private  string // what is for the log and the record alone: it may name addresses
+}
+
+// outcome is how the attempt ends with the leg.
+func (e *legError) outcome(who string, blame *worker) outcome {
+	return outcome{cause: e.cause, who: who, died: e.died, refused: e.refused, private: e.private, blame: blame}
 }
 
 // post sends one leg and returns its answer's head if that is 2xx. The
@@ -32,7 +39,7 @@ func (rq *request) post(ctx context.Context, w *worker, body []byte) (*http.Resp
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+rq.kind.Path(), bytes.NewReader(body))
 	if err != nil {
-		return nil, &legError{cause: room.Because(room.Bug, "%v", err)}
+		return nil, &legError{cause: room.Because(room.Bug, "the request to the %s worker could not be made", w.role), private: err.Error()}
 	}
 	for k, v := range rq.header {
 		req.Header[k] = v
@@ -41,7 +48,11 @@ func (rq *request) post(ctx context.Context, w *worker, body []byte) (*http.Resp
 	req.Header["Idempotency-Key"] = []string{} // not sent: it tells the transport to
 	resp, err := w.legs.Do(req)
 	if err != nil {
-		return nil, lost(ctx, w, err, wrote.Load())
+		failed := lost(ctx, w, err, wrote.Load())
+		if failed.refused {
+			rq.unreachable(w, err)
+		}
+		return nil, failed
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -59,7 +70,13 @@ func lost(ctx context.Context, w *worker, err error, had bool) *legError {
 	if errors.As(context.Cause(ctx), &cause) { // fenced, or withdrawn by us
 		return &legError{cause: cause, died: had && cause.Code == room.PeerGone}
 	}
-	return &legError{cause: room.Because(room.PeerGone, "%s worker %s: %v", w.role, w.url, err), died: had}
+	failed := &legError{died: had, refused: !had && refusedBy(err), private: err.Error()}
+	if had {
+		failed.cause = room.Because(room.PeerGone, "the connection to the %s worker broke", w.role)
+	} else {
+		failed.cause = room.Because(room.PeerGone, "the %s worker could not be reached", w.role)
+	}
+	return failed
 }
 
 // prefillLeg runs to the end of prefill's answer.
@@ -117,9 +134,9 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 		case err != nil:
 			return lost(ctx, w, err, true)
 		case len(body) > maxWhole:
-			return &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is above the limit of %d bytes", w.url, maxWhole)}
+			return &legError{cause: room.Because(room.Protocol, "the decode worker's answer is above the limit of %d bytes", maxWhole)}
 		case len(body) == 0:
-			return &legError{cause: room.Because(room.Protocol, "decode worker %s: its answer is empty", w.url)}
+			return &legError{cause: room.Because(room.Protocol, "the decode worker's answer is empty")}
 		case !give(step{whole: &whole{resp.StatusCode, contentType, body}, tokens: completionTokens(body)}):
 			return lost(ctx, w, ctx.Err(), true)
 		}
@@ -129,7 +146,7 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 	for {
 		e, err := events.Next()
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return &legError{cause: room.Because(room.PeerGone, "decode worker %s: its stream broke off before its end", w.url), died: true}
+			return &legError{cause: room.Because(room.PeerGone, "the decode worker's stream broke off before its end"), died: true}
 		}
 		if err != nil {
 			return lost(ctx, w, err, true)

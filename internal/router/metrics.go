@@ -35,19 +35,24 @@ func newMetrics(p *pool, b func() int) *metrics {
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tandem_router_aborts_total", Help: "Aborts sent to workers by what became of them."}, []string{"role", "worker", "result"}),
 		ttft: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tandem_router_ttft_seconds", Help: "From a request's arrival to its first event from decode.", Buckets: ttftBuckets}),
+			Name: "tandem_router_ttft_seconds", Help: "From a stream's request to its first event from decode.", Buckets: ttftBuckets}),
 		e2e: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tandem_router_e2e_seconds", Help: "From a request's arrival to its end.", Buckets: e2eBuckets}, []string{"outcome"}),
 	}
 	m.registry.MustRegister(m.requests, m.attempts, m.retries, m.aborts, m.ttft, m.e2e)
 	m.gauge("tandem_router_in_flight", "Requests accepted and not ended.", nil, func() float64 { return float64(b()) })
+	m.gauge("tandem_router_usable_pairs", "Pairs of workers that a new room may go to.", nil, func() float64 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return float64(p.usablePairs(time.Now()))
+	})
 	for _, w := range p.all() {
 		labels := prometheus.Labels{"role": string(w.role), "worker": w.url}
 		m.gauge("tandem_router_worker_in_flight", "Legs in flight on a worker.", labels, func() float64 { return float64(p.load(w)) })
 		m.gauge("tandem_router_worker_usable", "1 if new rooms may go to a worker.", labels, func() float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if w.unusable(time.Now()) == "" {
+			if w.usable(time.Now()) {
 				return 1
 			}
 			return 0
@@ -70,7 +75,7 @@ func (m *metrics) gauge(name, help string, labels prometheus.Labels, read func()
 func (m *metrics) ended(r Record) {
 	m.requests.WithLabelValues(r.Outcome, r.Code).Inc()
 	m.e2e.WithLabelValues(r.Outcome).Observe(r.Took)
-	if r.FirstByte > 0 {
+	if r.Stream && r.FirstByte > 0 { // a whole answer's first byte is its last
 		m.ttft.Observe(r.FirstByte)
 	}
 }

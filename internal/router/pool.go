@@ -1,6 +1,9 @@
 package router
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,47 +16,176 @@ type pool struct {
 	mu       sync.Mutex
 	prefills []*worker
 	decodes  []*worker
-	turn     int // rotates among equals
+	turn     int               // rotates among equals
+	pairs    map[pair]*breaker // of pairs that failed; one success forgets them
 }
 
 // pair is the two workers of one attempt.
 type pair struct{ prefill, decode *worker }
 
-// pick selects the usable pair with the fewest requests in flight, on workers
-// other than those in not if there are such, and counts it.
-func (p *pool) pick(now time.Time, not map[*worker]bool) (pair, *room.Cause) {
+// pairState is one pair as /health shows it, if it is not used though both its
+// workers are.
+type pairState struct {
+	Prefill string `json:"prefill"`
+	Decode  string `json:"decode"`
+	Reason  string `json:"reason"`
+}
+
+// unusable returns why no new room may go to these two together, nothing if one
+// may. It says nothing about either alone.
+func (p *pool) unusable(x pair, now time.Time) reason {
+	a, b := x.prefill.info, x.decode.info
+	switch {
+	case a.Layout != "" && b.Layout != "" && a.Layout != b.Layout:
+		return reason{text: fmt.Sprintf("their KV layouts differ: prefill has %s, decode has %s", layout(a), layout(b))}
+	case a.Chunk != 0 && b.Chunk != 0 && a.Chunk != b.Chunk:
+		return reason{text: fmt.Sprintf("their chunks differ: prefill has %d tokens, decode has %d", a.Chunk, b.Chunk)}
+	}
+	if br := p.pairs[x]; br != nil && !br.allows(now) {
+		return br.why()
+	}
+	return reason{}
+}
+
+func layout(i serverInfo) string {
+	if i.LayoutWords == "" {
+		return i.Layout
+	}
+	return i.Layout + " (" + i.LayoutWords + ")"
+}
+
+// pick selects the usable pair with the fewest requests in flight that serves the
+// model ("": any), on workers other than those in not if there are such, and counts
+// it.
+func (p *pool) pick(now time.Time, model string, not map[*worker]bool) (pair, *room.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn++
-	pw, dw := p.least(p.prefills, now, not), p.least(p.decodes, now, not)
-	if pw == nil || dw == nil {
-		var why string
-		for _, w := range p.all() {
-			if u := w.unusable(now); u != "" {
-				why += "; " + string(w.role) + " " + w.url + ": " + u
-			}
-		}
-		return pair{}, room.Because(room.NoPair, "no usable pair of workers%s", why)
+	best, found := p.least(now, model, not)
+	if !found {
+		return pair{}, p.none(now, model)
 	}
-	for _, w := range []*worker{pw, dw} {
+	for _, w := range []*worker{best.prefill, best.decode} {
 		w.inFlight++
 		w.breaker.took()
 	}
-	return pair{pw, dw}, nil
+	if br := p.pairs[best]; br != nil {
+		br.took()
+	}
+	return best, nil
 }
 
-func (p *pool) least(workers []*worker, now time.Time, not map[*worker]bool) *worker {
-	var best *worker
-	for i := range workers {
-		w := workers[(i+p.turn)%len(workers)]
-		if w.unusable(now) != "" {
-			continue
+// least looks at every pair of usable workers.
+func (p *pool) least(now time.Time, model string, not map[*worker]bool) (best pair, found bool) {
+	cost := func(x pair) (failed, load int) {
+		for _, w := range []*worker{x.prefill, x.decode} {
+			if not[w] {
+				failed++
+			}
 		}
-		if best == nil || not[best] && !not[w] || not[best] == not[w] && w.inFlight < best.inFlight {
-			best = w
+		return failed, x.prefill.inFlight + x.decode.inFlight
+	}
+	decodes := p.rotated(p.decodes, now)
+	decodes = slices.DeleteFunc(decodes, func(w *worker) bool { return model != "" && w.info.Model != "" && w.info.Model != model })
+	for _, pw := range p.rotated(p.prefills, now) {
+		for _, dw := range decodes {
+			x := pair{pw, dw}
+			if found {
+				f, l := cost(x)
+				bf, bl := cost(best)
+				if f > bf || f == bf && l >= bl {
+					continue
+				}
+			}
+			if p.unusable(x, now) == (reason{}) {
+				best, found = x, true
+			}
 		}
 	}
-	return best
+	return best, found
+}
+
+// rotated returns the usable ones, beginning with another one at every turn.
+func (p *pool) rotated(workers []*worker, now time.Time) []*worker {
+	out := make([]*worker, 0, len(workers))
+	for i := range workers {
+		if w := workers[(i+p.turn)%len(workers)]; w.usable(now) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// none says why there is no pair, without an address.
+func (p *pool) none(now time.Time, model string) *room.Cause {
+	var why []string
+	for _, w := range p.all() {
+		if u := w.unusable(now); u != (reason{}) {
+			why = append(why, w.name+": "+u.text)
+		}
+	}
+	for _, x := range p.apart(now) {
+		why = append(why, x.prefill.name+" with "+x.decode.name+": "+p.unusable(x, now).text)
+	}
+	if more := len(why) - maxReasons; more > 0 {
+		why = append(why[:maxReasons], fmt.Sprintf("and %d more", more))
+	}
+	what := "no usable pair of workers"
+	if model != "" {
+		what += fmt.Sprintf(" for the model %q", model)
+	}
+	return room.Because(room.NoPair, "%s", strings.Join(append([]string{what}, why...), "; "))
+}
+
+// apart lists the pairs of usable workers that are not used together.
+func (p *pool) apart(now time.Time) (out []pair) {
+	p.each(now, func(x pair, why reason) {
+		if why != (reason{}) {
+			out = append(out, x)
+		}
+	})
+	return out
+}
+
+// each calls f for every pair of usable workers.
+func (p *pool) each(now time.Time, f func(x pair, why reason)) {
+	for _, pw := range p.prefills {
+		for _, dw := range p.decodes {
+			if pw.usable(now) && dw.usable(now) {
+				f(pair{pw, dw}, p.unusable(pair{pw, dw}, now))
+			}
+		}
+	}
+}
+
+// usablePairs counts the pairs that a new room may go to.
+func (p *pool) usablePairs(now time.Time) (n int) {
+	p.each(now, func(_ pair, why reason) {
+		if why == (reason{}) {
+			n++
+		}
+	})
+	return n
+}
+
+// models returns the models that decode workers serve, each once, in the order in
+// which the workers were given. all says that every decode worker has told its model.
+func (p *pool) models() (served []serverInfo, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all = true
+	for _, w := range p.decodes {
+		i := slices.IndexFunc(served, func(s serverInfo) bool { return s.Model == w.info.Model })
+		switch {
+		case w.info.Model == "":
+			all = false
+		case i < 0:
+			served = append(served, w.info)
+		default: // what every one of them takes
+			served[i].MaxModelLen = min(served[i].MaxModelLen, w.info.MaxModelLen)
+		}
+	}
+	return served, all
 }
 
 func (p *pool) all() []*worker {
@@ -76,18 +208,42 @@ func (p *pool) release(w *worker) {
 	p.mu.Unlock()
 }
 
-// judge tells a worker's breaker.
-func (p *pool) judge(w *worker, v verdict, now time.Time) {
+// judge tells a worker's breaker; cause is what it was guilty of.
+func (p *pool) judge(w *worker, v verdict, cause *room.Cause, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch v {
-	case good:
-		w.breaker.success()
-	case guilty:
-		w.breaker.failure(now)
-	default:
-		w.breaker.neutral()
+	w.breaker.judge(v, cause, now)
+}
+
+// judgePair tells the pair's breaker, which exists while there is something to
+// remember.
+func (p *pool) judgePair(x pair, v verdict, cause *room.Cause, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	br := p.pairs[x]
+	switch {
+	case v == good:
+		delete(p.pairs, x)
+		return
+	case br == nil && v == neutral:
+		return
+	case br == nil:
+		br = &breaker{most: pairFailures}
+		if p.pairs == nil {
+			p.pairs = map[pair]*breaker{}
+		}
+		p.pairs[x] = br
 	}
+	br.judge(v, cause, now)
+}
+
+// unreachable takes a worker out of rotation at once.
+func (p *pool) unreachable(w *worker, err error) (first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first = w.ready
+	w.unreachable(err, time.Now())
+	return first
 }
 
 // draining marks a worker that said so itself before its health did.

@@ -2,7 +2,9 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,10 +59,12 @@ type Attempt struct {
 
 // live is a record in the making. Its methods are safe for concurrent use.
 type live struct {
-	book *book
-	mu   sync.Mutex
-	r    Record
-	done bool
+	book   *book
+	cancel context.CancelCauseFunc // ends the request
+	over   chan struct{}           // closes when it has ended
+	mu     sync.Mutex
+	r      Record
+	done   bool
 }
 
 func (l *live) since() float64 { return time.Since(l.r.Received).Seconds() }
@@ -98,6 +102,7 @@ func (l *live) Finalize(cause *room.Cause, who string) bool {
 	l.r.Took = l.since()
 	l.mu.Unlock()
 	l.book.ended(l)
+	close(l.over)
 	return true
 }
 
@@ -115,9 +120,10 @@ func newBook(size int, onEnd func(Record)) *book {
 	return &book{live: map[id.RID]*live{}, ring: make([]Record, 0, size), on: onEnd}
 }
 
-// open begins a record, or refuses when too many are live.
-func (b *book) open(r Record, most int) (*live, *room.Cause) {
-	l := &live{book: b, r: r}
+// open begins a record, or refuses when too many are live. cancel ends the request
+// with its cause.
+func (b *book) open(r Record, most int, cancel context.CancelCauseFunc) (*live, *room.Cause) {
+	l := &live{book: b, r: r, cancel: cancel, over: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.live) >= most {
@@ -161,18 +167,54 @@ func (b *book) list(most int) (running, ended []Record) {
 	return running[:min(len(running), most)], ended
 }
 
-// find returns the record with this rid, or with an attempt in this room.
-func (b *book) find(key string) (Record, bool) {
-	running, ended := b.list(1 << 30)
-	for _, r := range append(running, ended...) {
-		if string(r.RID) == key {
-			return r, true
-		}
-		for _, a := range r.Attempts {
-			if a.Room.String() == key {
-				return r, true
-			}
+// is says whether a record is the one that key names: by our rid, plain or as an
+// answer's id has it, by a room, or by the client's own rid.
+func (r *Record) is(key string) bool {
+	if key == "" {
+		return false
+	}
+	if key == r.Label || string(r.RID) == bareRID(key) {
+		return true
+	}
+	return slices.ContainsFunc(r.Attempts, func(a *Attempt) bool { return a.Room.String() == key })
+}
+
+// bareRID takes off what answers' ids have before the rid.
+func bareRID(key string) string {
+	for _, prefix := range []string{"chatcmpl-", "cmpl-"} {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			return rest
 		}
 	}
-	return Record{}, false
+	return key
+}
+
+// find returns the records that key names, live ones first: several if a client
+// used its rid more than once.
+func (b *book) find(key string) (found []Record) {
+	running, ended := b.list(1 << 30)
+	for _, r := range append(running, ended...) {
+		if r.is(key) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// matching returns the live records that want accepts.
+func (b *book) matching(want func(*Record) bool) (found []*live) {
+	b.mu.Lock()
+	all := make([]*live, 0, len(b.live))
+	for _, l := range b.live {
+		all = append(all, l)
+	}
+	b.mu.Unlock()
+	for _, l := range all {
+		l.mu.Lock()
+		if !l.done && want(&l.r) {
+			found = append(found, l)
+		}
+		l.mu.Unlock()
+	}
+	return found
 }

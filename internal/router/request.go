@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
@@ -41,7 +43,9 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request, kind api.Kind) {
 		return
 	}
 	rq := &request{Router: r, w: w, kind: kind, deadline: received.Add(limit), header: http.Header{}}
-	rq.rec, cause = r.book.open(Record{RID: id.NewRID(), API: kind.Path(), Received: received, Deadline: limit.Seconds()}, r.cfg.MaxInFlight)
+	base, abort := context.WithCancelCause(q.Context())
+	defer abort(nil)
+	rq.rec, cause = r.book.open(Record{RID: id.NewRID(), API: kind.Path(), Received: received, Deadline: limit.Seconds()}, r.cfg.MaxInFlight, abort)
 	if cause != nil {
 		api.WriteError(w, cause)
 		r.metrics.requests.WithLabelValues(cause.Outcome().String(), api.Label(cause.Code)).Inc()
@@ -63,18 +67,53 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request, kind api.Kind) {
 		return
 	}
 	rq.rec.update(func(rec *Record, _ float64) {
-		rec.Label, rec.Model, rec.Stream = rq.body.Label, rq.body.Model, rq.body.Stream
+		rec.Label, rec.Model, rec.Stream = rq.body.Label, shortened(rq.body.Model), rq.body.Stream
 	})
+	if cause := r.serves(rq.model()); cause != nil {
+		rq.end(outcome{cause: cause, who: whoClient})
+		return
+	}
 	for _, h := range passed {
 		if v := q.Header.Values(h); len(v) > 0 {
 			rq.header[h] = v
 		}
 	}
-	ctx, cancel := context.WithDeadlineCause(q.Context(), rq.deadline, room.Because(room.Deadline, "not finished within %v", limit))
+	ctx, cancel := context.WithDeadlineCause(base, rq.deadline, room.Because(room.Deadline, "not finished within %v", limit))
 	defer cancel()
 	rq.ctx = ctx
 	rq.sse = api.NewSSE(w, r.cfg.WriteTimeout)
 	rq.end(rq.attempts())
+}
+
+// maxModelShown bounds what of an unknown model's name is repeated, in bytes.
+const maxModelShown = 128
+
+func shortened(name string) string {
+	if len(name) <= maxModelShown {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxModelShown], "") + "…"
+}
+
+// model is which model the request must go to, "" for any.
+func (rq *request) model() string {
+	if rq.cfg.AnyModel {
+		return ""
+	}
+	return rq.body.Model
+}
+
+// serves refuses a model that no worker serves, once all have told theirs.
+func (r *Router) serves(model string) *room.Cause {
+	served, all := r.pool.models()
+	if model == "" || !all || slices.ContainsFunc(served, func(s serverInfo) bool { return s.Model == model }) {
+		return nil
+	}
+	names := make([]string, len(served))
+	for i, s := range served {
+		names[i] = strconv.Quote(s.Model)
+	}
+	return room.Because(room.ModelNotFound, "model: %q is not served here, but %s", shortened(model), strings.Join(names, ", "))
 }
 
 // timeout returns how long the request may take.
@@ -95,12 +134,19 @@ func (r *Router) timeout(q *http.Request) (time.Duration, *room.Cause) {
 
 // outcome is how an attempt, and with the last one the request, ended.
 type outcome struct {
-	cause *room.Cause
-	who   string
-	died  bool               // a worker that had the request died
-	acks  [2]<-chan struct{} // nil, or closes when a leg's abort is acknowledged
-	blame *worker            // whose fault it was, nil if nobody's
-	whole *whole             // the answer, if it is not a stream
+	cause   *room.Cause
+	who     string
+	died    bool               // a worker that had the request died
+	refused bool               // a worker that never had it does not listen
+	private string             // what of the cause is not for the client
+	acks    [2]<-chan struct{} // nil, or closes when a leg's abort is acknowledged
+	blame   *worker            // whose fault it was, nil if nobody's
+	whole   *whole             // the answer, if it is not a stream
+}
+
+// told is the cause as the log and /health have it.
+func (o outcome) told() *room.Cause {
+	return &room.Cause{Code: o.cause.Code, Detail: reason{o.cause.Detail, o.private}.String()}
 }
 
 // attempts tries pairs until one succeeds or trying again is not allowed: after
@@ -110,9 +156,13 @@ func (rq *request) attempts() outcome {
 	deaths := 0
 	var last outcome
 	for n := 1; ; n++ {
-		p, cause := rq.pool.pick(time.Now(), not)
+		if rq.ctx.Err() != nil { // aborted while it was read
+			cause := rq.gone()
+			return outcome{cause: cause, who: whoOf(cause)}
+		}
+		p, cause := rq.pool.pick(time.Now(), rq.model(), not)
 		if cause != nil {
-			if n > 1 {
+			if n > 1 && !last.refused {
 				return last // it says more than "no pair"
 			}
 			return outcome{cause: cause, who: whoRouter}
@@ -131,9 +181,10 @@ func (rq *request) attempts() outcome {
 		if rq.sse.Started() || n >= rq.cfg.Attempts || !last.cause.Retryable() || rq.ctx.Err() != nil {
 			return last
 		}
-		if last.blame != nil {
+		switch {
+		case last.blame != nil:
 			not[last.blame] = true
-		} else {
+		case !last.refused: // who refused is out of rotation
 			not[p.prefill], not[p.decode] = true, true
 		}
 		if cause := rq.await(last.acks); cause != nil {
@@ -190,11 +241,22 @@ func (rq *request) end(o outcome) {
 	case o.cause.Code == room.Done: // the stream has written its own end
 	case rq.sse != nil && rq.sse.Started():
 		rq.sse.SetTimeout(rq.writeTimeout())
-		_ = rq.sse.Error(o.cause) // and no [DONE]; a client that left needs neither
+		_ = rq.sse.Error(public(o.cause)) // and no [DONE]; a client that left needs neither
 	default:
-		api.WriteError(rq.w, o.cause)
+		api.WriteError(rq.w, public(o.cause))
 	}
-	rq.rec.Finalize(o.cause, o.who)
+	rq.rec.Finalize(o.told(), o.who)
+}
+
+// public is what a client is told of a cause: what a worker has written of its own
+// network, an error of the operating system or an address, is for the record alone.
+func public(cause *room.Cause) *room.Cause {
+	for _, mark := range []string{"://", "dial tcp", "read tcp", "write tcp", "rpc error"} {
+		if strings.Contains(cause.Detail, mark) && cause.Outcome() != room.Rejected {
+			return &room.Cause{Code: cause.Code}
+		}
+	}
+	return cause
 }
 
 // writeTimeout is that of the next write: the deadline counts for slow readers

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func (n *memNet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.dials[addr]++
 	n.mu.Unlock()
 	if l == nil {
-		return nil, &net.OpError{Op: "dial", Net: "mem", Err: fmt.Errorf("%s: connection refused", addr)}
+		return nil, &net.OpError{Op: "dial", Net: "mem", Err: fmt.Errorf("%s: %w", addr, syscall.ECONNREFUSED)}
 	}
 	client, server := net.Pipe()
 	select {
@@ -63,7 +64,7 @@ func (n *memNet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	case <-l.done:
 	case <-ctx.Done():
 	}
-	return nil, &net.OpError{Op: "dial", Net: "mem", Err: fmt.Errorf("%s: connection refused", addr)}
+	return nil, &net.OpError{Op: "dial", Net: "mem", Err: fmt.Errorf("%s: %w", addr, syscall.ECONNREFUSED)}
 }
 
 func (l *memListener) Accept() (net.Conn, error) {
@@ -209,7 +210,7 @@ type rig struct {
 }
 
 func (g *rig) worker(addr, role string) *fake {
-	f := &fake{addr: addr, info: `{"role":"` + role + `","bootstrap_port":8998}`,
+	f := &fake{addr: addr, info: `{"role":"` + role + `","bootstrap_port":8998,"model":"m"}`,
 		health: func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `{"status":"healthy"}`) }}
 	if f.leg = prefilled; role == "decode" {
 		f.leg = streams(3, finishes)

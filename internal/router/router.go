@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
 	"github.com/tandem-llm/tandem/internal/svc"
@@ -17,7 +18,8 @@ type Router struct {
 	pool    pool
 	book    *book
 	metrics *metrics
-	mux     *http.ServeMux
+	handler http.Handler
+	started time.Time
 }
 
 // New checks cfg and prepares a router. Nothing runs until Run; until its first
@@ -28,12 +30,12 @@ func New(cfg Config) (*Router, error) {
 	}
 	cfg = cfg.withDefaults()
 	// The router's own work outlives the requests' contexts and ends with Run.
-	r := &Router{cfg: cfg, log: cfg.Log, group: svc.New(context.Background(), "router", cfg.Log)}
-	for _, w := range cfg.Prefills {
-		r.pool.prefills = append(r.pool.prefills, newWorker(r.group.Context(), prefill, w, cfg.Dial))
+	r := &Router{cfg: cfg, log: cfg.Log, started: time.Now(), group: svc.New(context.Background(), "router", cfg.Log)}
+	for i, w := range cfg.Prefills {
+		r.pool.prefills = append(r.pool.prefills, newWorker(r.group.Context(), prefill, i, w, cfg.Dial))
 	}
-	for _, w := range cfg.Decodes {
-		r.pool.decodes = append(r.pool.decodes, newWorker(r.group.Context(), decode, w, cfg.Dial))
+	for i, w := range cfg.Decodes {
+		r.pool.decodes = append(r.pool.decodes, newWorker(r.group.Context(), decode, i, w, cfg.Dial))
 	}
 	r.book = newBook(cfg.Records, func(rec Record) {
 		r.metrics.ended(rec)
@@ -48,15 +50,16 @@ func New(cfg Config) (*Router, error) {
 		w.aborts = newAborter(w.url, cfg.Connector, cfg.Dial, func(n int, result string) {
 			r.metrics.aborts.WithLabelValues(string(w.role), w.url, result).Add(float64(n))
 		})
+		w.aborts.refused = func(err error) { r.unreachable(w, err) }
 		r.group.Queue("aborts "+w.url, w.aborts.state)
 	}
-	r.mux = r.routes()
+	r.handler = r.routes()
 	return r, nil
 }
 
 // Handler serves every route of the router. Serve it with api.NewServer, whose
 // limits it relies on.
-func (r *Router) Handler() http.Handler { return r.mux }
+func (r *Router) Handler() http.Handler { return r.handler }
 
 // Run watches the workers and sends aborts until ctx ends. Before ending it, end
 // the handlers: they hand their last aborts to Run.
@@ -74,6 +77,14 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
+// unreachable takes a worker that refused a connection out of rotation, until its
+// next good health check.
+func (r *Router) unreachable(w *worker, err error) {
+	if r.pool.unreachable(w, err) {
+		r.log.Warn("worker out of rotation", "worker", w.name, "url", w.url, "err", err)
+	}
+}
+
 // logEnd says how a request ended: failures loudly, the rest for who asks.
 func (r *Router) logEnd(rec Record) {
 	level := slog.LevelDebug
@@ -86,13 +97,13 @@ func (r *Router) logEnd(rec Record) {
 	}
 	attrs := []any{"rid", rec.RID, "outcome", rec.Outcome, "code", rec.Code, "who", rec.Who, "took_s", rec.Took, "detail", rec.Detail}
 	for _, a := range rec.Attempts {
-		attrs = append(attrs, slog.Group("attempt", "room", a.Room, "prefill", a.Prefill, "decode", a.Decode, "code", a.Code))
+		attrs = append(attrs, slog.Group("attempt", "room", a.Room, "prefill", a.Prefill, "decode", a.Decode, "code", a.Code, "detail", a.Detail))
 	}
 	r.log.Log(context.Background(), level, "request ended", attrs...)
 }
 
 // inference registers the inference routes.
-func (r *Router) inference(mux *http.ServeMux) {
+func (r *Router) inference(mux *api.Mux) {
 	for _, kind := range api.Kinds() {
 		mux.HandleFunc("POST "+kind.Path(), func(w http.ResponseWriter, q *http.Request) { r.serve(w, q, kind) })
 	}

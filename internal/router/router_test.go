@@ -225,7 +225,7 @@ func TestWithoutAPairTheAnswerSaysWhyForEachWorker(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		a := g.post(streamBody)
 		if a.status != 503 || a.code() != string(room.NoPair) || a.header.Get("Retry-After") == "" ||
-			!strings.Contains(a.body, "refused") || !strings.Contains(a.body, "d0:80: draining") {
+			!strings.Contains(a.body, "prefill 0: it could not be reached") || !strings.Contains(a.body, "decode 0: draining") || strings.Contains(a.body, ":80") {
 			t.Errorf("%+v", a)
 		}
 		resp, err := g.client.Get("http://router:80/health")

@@ -1,24 +1,29 @@
 package router
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tandem-llm/tandem/internal/api"
+	"github.com/tandem-llm/tandem/internal/id"
 	"github.com/tandem-llm/tandem/internal/room"
 )
 
-func (r *Router) routes() *http.ServeMux {
-	mux := http.NewServeMux()
+func (r *Router) routes() *api.Mux {
+	mux := api.NewMux("a Tandem router: it pairs prefill and decode workers behind one API. GET /health tells of the workers")
 	r.inference(mux)
 	mux.HandleFunc("GET /livez", r.livez)
 	mux.HandleFunc("GET /health", r.health)
 	mux.HandleFunc("GET /readyz", r.health)
+	mux.HandleFunc("POST /abort_request", r.abort)
 	mux.HandleFunc("GET /v1/models", r.models)
+	mux.HandleFunc("GET /v1/models/{id...}", r.model)
 	mux.HandleFunc("GET /get_server_info", r.serverInfo)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 5 * time.Second}))
 	mux.HandleFunc("GET /debug/rooms", r.rooms)
@@ -49,6 +54,7 @@ func (r *Router) livez(w http.ResponseWriter, _ *http.Request) {
 // workerState is one worker as /health shows it.
 type workerState struct {
 	Role     role   `json:"role"`
+	Name     string `json:"name"` // as errors to clients call it
 	URL      string `json:"url"`
 	Usable   bool   `json:"usable"`
 	Reason   string `json:"reason,omitempty"`
@@ -57,45 +63,115 @@ type workerState struct {
 	Breaker  string `json:"breaker"`
 }
 
-func (r *Router) states() (states []workerState, pairs bool) {
+// states returns every worker, how many pairs are usable, and the pairs of usable
+// workers that are not.
+func (r *Router) states() (states []workerState, pairs int, apart []pairState) {
 	now := time.Now()
-	usable := map[role]bool{}
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
 	for _, w := range r.pool.all() {
 		why := w.unusable(now)
-		usable[w.role] = usable[w.role] || why == ""
-		states = append(states, workerState{w.role, w.url, why == "", why, w.status, w.inFlight, w.breaker.state(now)})
+		states = append(states, workerState{w.role, w.name, w.url, w.usable(now), why.String(), w.status, w.inFlight, w.breaker.state(now)})
 	}
-	return states, usable[prefill] && usable[decode]
+	apart = []pairState{} // a list in JSON, also when empty
+	for _, x := range r.pool.apart(now) {
+		apart = append(apart, pairState{x.prefill.url, x.decode.url, r.pool.unusable(x, now).String()})
+	}
+	return states, r.pool.usablePairs(now), apart
 }
 
 // health is 200 only if a pair is usable.
 func (r *Router) health(w http.ResponseWriter, _ *http.Request) {
-	states, pairs := r.states()
-	if !pairs {
-		reply(w, http.StatusServiceUnavailable, map[string]any{"status": "no_pair", "workers": states})
-		return
+	states, pairs, apart := r.states()
+	status, word := http.StatusOK, "healthy"
+	if pairs == 0 {
+		status, word = http.StatusServiceUnavailable, "no_pair"
 	}
-	reply(w, http.StatusOK, map[string]any{"status": "healthy", "workers": states})
+	reply(w, status, map[string]any{"status": word, "usable_pairs": pairs, "unusable_pairs": apart, "workers": states})
 }
 
-// models asks a usable decode worker.
-func (r *Router) models(w http.ResponseWriter, q *http.Request) {
-	now := time.Now()
-	r.pool.mu.Lock()
-	best := r.pool.least(r.pool.decodes, now, nil)
-	r.pool.mu.Unlock()
-	if best == nil {
-		api.WriteError(w, room.Because(room.NoPair, "no usable decode worker to ask"))
+// models lists what the decode workers serve, in OpenAI's form.
+func (r *Router) models(w http.ResponseWriter, _ *http.Request) {
+	served, _ := r.pool.models()
+	if len(served) == 0 {
+		api.WriteError(w, room.Because(room.NoPair, "no decode worker has told its model yet"))
 		return
 	}
-	code, body, err := get(q.Context(), best.legs, best.url+"/v1/models")
-	if err != nil || code != http.StatusOK {
-		api.WriteError(w, room.Because(room.PeerGone, "decode worker %s answered /v1/models with %d, %v", best.url, code, err))
+	data := make([]any, len(served))
+	for i, s := range served {
+		data[i] = r.modelOf(s)
+	}
+	reply(w, http.StatusOK, map[string]any{"object": "list", "data": data})
+}
+
+func (r *Router) modelOf(s serverInfo) map[string]any {
+	m := map[string]any{"id": s.Model, "object": "model", "created": r.started.Unix(), "owned_by": "tandem"}
+	if s.MaxModelLen > 0 {
+		m["max_model_len"] = s.MaxModelLen
+	}
+	return m
+}
+
+// model shows one model.
+func (r *Router) model(w http.ResponseWriter, q *http.Request) {
+	name := q.PathValue("id")
+	served, _ := r.pool.models()
+	for _, s := range served {
+		if s.Model == name {
+			reply(w, http.StatusOK, r.modelOf(s))
+			return
+		}
+	}
+	api.WriteError(w, room.Because(room.ModelNotFound, "model: %q is not served here", shortened(name)))
+}
+
+// abort ends live requests by our rid, as X-Tandem-Rid or an answer's id has it, or
+// by the client's own, and answers how many it ended: requests that came to another
+// end first do not count.
+func (r *Router) abort(w http.ResponseWriter, q *http.Request) {
+	body, cause := api.ReadBody(w, q, maxAbortBody, 0)
+	if cause != nil {
+		api.WriteError(w, cause)
 		return
 	}
-	_ = api.WriteJSON(w, http.StatusOK, body)
+	targets, all, cause := api.ParseAbort(body)
+	if cause != nil {
+		api.WriteError(w, cause)
+		return
+	}
+	keys := make(map[string]id.Room, len(targets))
+	for _, t := range targets {
+		keys[string(t.RID)] = t.Room
+	}
+	lives := r.book.matching(func(rec *Record) bool { return all || named(rec, keys) })
+	for _, l := range lives {
+		l.cancel(room.Because(room.AbortRequest, "POST /abort_request"))
+	}
+	n := 0
+	patience, cancel := context.WithTimeout(q.Context(), abortTimeout)
+	defer cancel()
+	for _, l := range lives {
+		select {
+		case <-l.over:
+		case <-patience.Done(): // it will end so as soon as its upload does
+		}
+		if r := l.snapshot(); r.Outcome == "" || r.Code == string(room.AbortRequest) {
+			n++
+		}
+	}
+	reply(w, http.StatusOK, map[string]int{"aborted": n})
+}
+
+// named says whether one of the keys names the record; a room given with it must be
+// that of one of its attempts.
+func named(rec *Record, keys map[string]id.Room) bool {
+	for _, key := range []string{rec.Label, string(rec.RID), "chatcmpl-" + string(rec.RID), "cmpl-" + string(rec.RID)} {
+		rm, ok := keys[key]
+		if ok && key != "" && (rm == 0 || slices.ContainsFunc(rec.Attempts, func(a *Attempt) bool { return a.Room == rm })) {
+			return true
+		}
+	}
+	return false
 }
 
 // serverInfo repeats what each worker last said of itself.
@@ -104,7 +180,7 @@ func (r *Router) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		workerState
 		Info json.RawMessage `json:"info,omitempty"`
 	}
-	states, _ := r.states()
+	states, _, _ := r.states()
 	workers := make([]worker, len(states))
 	r.pool.mu.Lock()
 	for i, k := range r.pool.all() {
@@ -130,11 +206,15 @@ func (r *Router) rooms(w http.ResponseWriter, q *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"live": running, "ended": ended})
 }
 
+// room shows a request by rid, by an answer's id, by room, or by the client's own
+// rid; a list if several have it.
 func (r *Router) room(w http.ResponseWriter, q *http.Request) {
-	rec, ok := r.book.find(q.PathValue("key"))
-	if !ok {
+	switch found := r.book.find(q.PathValue("key")); len(found) {
+	case 0:
 		reply(w, http.StatusNotFound, map[string]any{"error": "no such rid or room among the live requests and the last " + strconv.Itoa(r.cfg.Records) + " ended ones"})
-		return
+	case 1:
+		reply(w, http.StatusOK, found[0])
+	default:
+		reply(w, http.StatusOK, found)
 	}
-	reply(w, http.StatusOK, rec)
 }

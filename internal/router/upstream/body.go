@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/tandem-llm/tandem/internal/api"
@@ -12,7 +13,7 @@ import (
 type Body struct {
 	Bytes  []byte
 	Model  string // as the body says, "" if it does not
-	Label  string // the client's own rid: a label in records, never an identity
+	Label  string // the client's own rid: a label that requests are found by, never an identity
 	Stream bool
 
 	end        int // of the closing brace
@@ -20,8 +21,9 @@ type Body struct {
 	ridA, ridB int // where the client's rid value stands; 0, 0 without one
 }
 
-// maxLabel bounds what of a client's rid is kept.
-const maxLabel = 128
+// maxLabel bounds a client's rid, in bytes. It is kept whole, as requests are found
+// and aborted by it.
+const maxLabel = 512
 
 // Examine looks at a client's body. Fields that are the router's to set are
 // refused: they would let a client join rooms of others.
@@ -39,10 +41,12 @@ func Examine(body []byte) (*Body, *room.Cause) {
 			if m.Key != lower || b.ridB > 0 || m.Value[0] != '"' && !m.Is("null") {
 				return nil, room.Because(room.BadRequest, "rid: only one string is taken, as a label: the router mints the request's id")
 			}
-			b.Label = text(m.Value, maxLabel)
+			if b.Label = text(m.Value); len(b.Label) > maxLabel {
+				return nil, room.Because(room.BadRequest, "rid: %d bytes are above the limit of %d", len(b.Label), maxLabel)
+			}
 			b.ridA, b.ridB = m.At, m.At+len(m.Value)
 		case m.Key == "model":
-			b.Model = text(m.Value, maxLabel)
+			b.Model = text(m.Value)
 		case m.Key == "stream":
 			b.Stream = m.Is("true")
 		}
@@ -50,14 +54,10 @@ func Examine(body []byte) (*Body, *room.Cause) {
 	return b, nil
 }
 
-// text returns a string value for people to read, cut to most bytes; escapes
-// stay as they are.
-func text(value []byte, most int) string {
-	if len(value) < 2 || value[0] != '"' {
-		return ""
-	}
-	value = value[1 : len(value)-1]
-	return strings.ToValidUTF8(string(value[:min(len(value), most)]), "")
+// text returns what a string value says, "" for any other.
+func text(value []byte) (s string) {
+	_ = json.Unmarshal(value, &s) // null, or not a string: the worker judges
+	return s
 }
 
 // With returns a copy of the body in which rid, if the client sent one, is
