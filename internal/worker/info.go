@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/api"
@@ -22,8 +23,20 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // models lists the one model in OpenAI's form.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request, p *parts) {
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{
-		"id": p.info.Model, "object": "model", "created": s.started.Unix(), "owned_by": "tandem", "max_model_len": p.info.Cells}}})
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{s.itself(p)}})
+}
+
+func (s *Server) itself(p *parts) map[string]any {
+	return map[string]any{"id": p.info.Model, "object": "model", "created": s.started.Unix(), "owned_by": "tandem", "max_model_len": p.info.Cells}
+}
+
+// model shows the one model.
+func (s *Server) model(w http.ResponseWriter, r *http.Request, p *parts) {
+	if name := r.PathValue("id"); name != p.info.Model {
+		api.WriteError(w, room.Because(room.ModelNotFound, "model: %.128q is not served here, but %q", name, p.info.Model))
+		return
+	}
+	writeJSON(w, http.StatusOK, s.itself(p))
 }
 
 // serverInfo says what this worker is: the router reads role, model, ports and
@@ -68,9 +81,11 @@ func (s *Server) debugRooms(w http.ResponseWriter, r *http.Request, p *parts) {
 	writeJSON(w, http.StatusOK, map[string]any{"states": states, "tombstones": tombstones, "drops": drops, "rooms": p.record.List(n)})
 }
 
-// debugRoom shows one request by its rid or room, with every transition.
+// debugRoom shows one request by its rid, as it is or as an answer's id has it, or by
+// its room, with every transition.
 func (s *Server) debugRoom(w http.ResponseWriter, r *http.Request, p *parts) {
-	found := p.record.Find(r.PathValue("key"))
+	key := strings.TrimPrefix(strings.TrimPrefix(r.PathValue("key"), "chat"), "cmpl-")
+	found := p.record.Find(key)
 	if len(found) == 0 {
 		writeJSON(w, http.StatusNotFound, map[string]string{"error": "no request or room " + r.PathValue("key") + " is remembered here"})
 		return

@@ -57,7 +57,7 @@ type parts struct {
 
 // Handler returns the routes.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
+	mux := api.NewMux("a Tandem " + string(s.cfg.Role) + " worker. GET /get_server_info tells of it")
 	for _, k := range api.Kinds() {
 		mux.HandleFunc("POST "+k.Path(), s.loaded(func(w http.ResponseWriter, r *http.Request, p *parts) { s.generate(w, r, p, k) }))
 	}
@@ -67,6 +67,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("/flush_cache", s.loaded(s.flushCache))
 	mux.HandleFunc("GET /get_model_info", s.loaded(s.modelInfo))
 	mux.HandleFunc("GET /v1/models", s.loaded(s.models))
+	mux.HandleFunc("GET /v1/models/{id...}", s.loaded(s.model))
 	mux.HandleFunc("GET /get_server_info", s.loaded(s.serverInfo))
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /readyz", s.health)
@@ -110,6 +111,7 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request, p *parts) {
 		}
 	}
 	targets = withPrompts(targets, p)
+	n := running(targets, p)
 	why := room.Because(room.AbortRequest, "POST /abort_request")
 	for _, t := range targets {
 		if p.prefill != nil {
@@ -118,7 +120,21 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request, p *parts) {
 			p.decode.Abort(t.RID, t.Room, why)
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]int{"aborted": len(targets)})
+	writeJSON(w, http.StatusOK, map[string]int{"aborted": n})
+}
+
+// running counts the requests that the targets name and that have not ended.
+func running(targets []api.AbortTarget, p *parts) (n int) {
+	named := make(map[api.AbortTarget]bool, len(targets))
+	for _, t := range targets {
+		named[t] = true
+	}
+	for _, v := range p.record.List(0) {
+		if named[api.AbortTarget{RID: v.RID}] || named[api.AbortTarget{RID: v.RID, Room: v.Room}] {
+			n++
+		}
+	}
+	return n
 }
 
 // withPrompts adds the further prompts of each request that is named by its rid.
