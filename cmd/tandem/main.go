@@ -15,7 +15,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run executes one command line and returns the exit status: 0 after success, also
 // after a server was asked to stop and did; 128 plus the signal's number if a signal
-// cut the work short; otherwise 1.
+// cut the work short; 2 if the command line is wrong; otherwise 1.
 func run(args []string) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
@@ -30,6 +30,9 @@ func run(args []string) int {
 		return 128 + s.number()
 	}
 	fmt.Fprintln(os.Stderr, "tandem:", err)
+	if isUsage(err) {
+		return exitUsage
+	}
 	return 1
 }
 
@@ -68,7 +71,15 @@ The first Ctrl-C (or SIGTERM) ends a command in good order, the second at once.`
 	}
 	root.SetVersionTemplate("tandem {{.Version}}\n")
 	root.AddCommand(
-		newUpCmd(), newServeCmd(), newRouterCmd(), newPrefillCmd(), newDecodeCmd(), newModelCmd(), newLibCmd(),
+		newUpCmd(), newServeCmd(), newRouterCmd(), newPrefillCmd(), newDecodeCmd(), newModelCmd(), newLibCmd(), newVersionCmd(),
 	)
+	judgeUsage(root)
 	return root
+}
+
+func newVersionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "tandem", version()) },
+	}
 }

@@ -244,28 +244,65 @@ func TestASecondSignalKillsAChildThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestUpEndsWithAnErrorWhenAWorkerCannotStart(t *testing.T) {
-	p := start(t, "up", "--engine", "sim", "--port", strconv.Itoa(freePorts(t, 4)), "--", "--no-such-flag")
+func TestAMistakeBehindTheDashesIsToldOnceBeforeAnythingStarts(t *testing.T) {
+	p := start(t, "up", "--engine", "sim", "--port", strconv.Itoa(freePorts(t, 4)), "--", "--bogus")
+	if code := p.ends(t); code != exitUsage {
+		t.Errorf("exit status %d", code)
+	}
+	p.prints(t, `tandem: behind --, for the prefill workers: unknown flag: --bogus. See: tandem prefill --help`)
+	if text, _ := p.printed(); strings.Count(text, "--bogus") != 1 || strings.Contains(text, "runs as pid") {
+		t.Error(text)
+	}
+}
+
+func TestUpEndsAtOnceWhenAWorkersCommandLineIsWrong(t *testing.T) {
+	p := start(t, "up", "--engine", "sim", "--port", strconv.Itoa(freePorts(t, 4)), "--", "--log-level", "loud")
 	if code := p.ends(t); code != 1 {
 		t.Errorf("exit status %d", code)
 	}
-	p.prints(t, `prefill-0 +\| tandem: unknown flag: --no-such-flag`)
-	p.prints(t, `tandem: (prefill|decode)-0 cannot start: it ended 5 times in a row before it was ready`)
+	p.prints(t, `(prefill|decode)-0 +\| tandem: --log-level loud: use debug`)
+	p.prints(t, `tandem: (prefill|decode)-0 cannot start: exit status 2, which another start does not mend`)
+	if text, _ := p.printed(); strings.Contains(text, "starting it again") {
+		t.Error(text)
+	}
+}
+
+func TestUpShowsRequestsOnlyWhenAskedToAndSaysWhatItWaitsFor(t *testing.T) {
+	p, port := upSim(t)
+	if code, body := asks(t, port); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	p.signal(t, syscall.SIGINT)
+	p.prints(t, `waiting up to 10s for prefill-0 \(pid \d+\), .*; a second Ctrl-C ends them at once`)
+	if code := p.ends(t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	if text, _ := p.printed(); strings.Contains(text, "request ended") {
+		t.Errorf("it shows requests that ended well:\n%s", text)
+	}
 }
 
 func TestAnErrorIsOneLineOnStderrAndNoPageOfFlags(t *testing.T) {
-	for want, args := range map[string][]string{
-		`unknown command "serv" for "tandem"`:                       {"serv"},
-		`unexpected argument "sim"; flags for the workers go behin`: {"up", "sim"},
-		`unknown model "nope"`:                                      {"up", "--model", "nope"},
-		`tandem: --prefill 0`:                                       {"up", "--prefill", "0"},
+	for want, x := range map[string]struct {
+		args []string
+		code int
+	}{
+		`unknown command "serv" for "tandem"; did you mean serve? See: tandem --help`: {[]string{"serv"}, exitUsage},
+		`unknown command "foo" for "tandem". See: tandem --help`:                      {[]string{"foo"}, exitUsage},
+		`unknown flag: --modle; did you mean --model? See: tandem up --help`:          {[]string{"up", "--modle", "x"}, exitUsage},
+		`unexpected argument "sim"; flags for the workers go behin`:                   {[]string{"up", "sim"}, exitUsage},
+		`unknown model "nope"`: {[]string{"up", "--model", "nope"}, 1},
+		`tandem: --prefill 0`:  {[]string{"up", "--prefill", "0"}, exitUsage},
+		`give at least one`:    {[]string{"router"}, exitUsage},
 	} {
-		p := start(t, args...)
-		if code := p.ends(t); code != 1 {
-			t.Errorf("%v: exit status %d", args, code)
+		p := start(t, x.args...)
+		if code := p.ends(t); code != x.code {
+			t.Errorf("%v: exit status %d", x.args, code)
 		}
 		if text, _ := p.printed(); !strings.Contains(text, want) || strings.Contains(text, "Usage:") || !strings.HasPrefix(text, "tandem: ") {
-			t.Errorf("%v prints:\n%s", args, text)
+			t.Errorf("%v prints:\n%s", x.args, text)
 		}
 	}
+	p := start(t, "version")
+	p.prints(t, `^tandem .*llama.cpp`)
 }

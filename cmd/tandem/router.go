@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ type routerFlags struct {
 	host     string
 	port     int
 	drain    time.Duration
-	verbose  bool
+	logs     logFlags
 }
 
 func newRouterCmd() *cobra.Command {
@@ -71,8 +70,8 @@ on both workers, and ends. A second signal ends it at once.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringArrayVar(&f.prefills, "prefill", nil, "prefill worker, URL or URL,BOOTSTRAP_PORT; repeat for more")
-	fl.StringArrayVar(&f.decodes, "decode", nil, "decode worker, URL; repeat for more")
+	fl.StringArrayVar(&f.prefills, "prefill", nil, "prefill worker, URL, or host:port, or either with ,BOOTSTRAP_PORT; repeat for more")
+	fl.StringArrayVar(&f.decodes, "decode", nil, "decode worker, URL or host:port; repeat for more")
 	fl.StringVar(&f.host, "host", "127.0.0.1", "address to listen on; there is no authentication")
 	fl.IntVar(&f.port, "port", defaultRouterPort, "port to listen on; 0 picks a free one")
 	fl.DurationVar(&f.DefaultDeadline, "timeout", router.DefaultDeadline, "deadline of a request without an "+router.TimeoutHeader+" header")
@@ -82,7 +81,8 @@ on both workers, and ends. A second signal ends it at once.`,
 	fl.Int64Var(&f.MaxBody, "max-body", api.DefaultMaxBody, "largest body of a request, in bytes")
 	fl.DurationVar(&f.HealthInterval, "health-interval", router.DefaultHealthInterval, "time between two health checks of a worker")
 	fl.DurationVar(&f.drain, "drain-timeout", defaultRouterDrain, "how long SIGTERM waits for requests to finish")
-	fl.BoolVar(&f.verbose, "verbose", false, "log at debug level")
+	fl.BoolVar(&f.AnyModel, "any-model", false, "take requests for any model's name, also one that no worker serves")
+	f.logs.add(fl)
 	return cmd
 }
 
@@ -90,12 +90,10 @@ func (f *routerFlags) run(cmd *cobra.Command) error {
 	if err := f.workers(); err != nil {
 		return err
 	}
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
+	var err error
+	if f.Log, err = f.logs.logger(); err != nil {
+		return err
 	}
-	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	slog.SetDefault(f.Log)
 	r, err := router.New(f.Config)
 	if err != nil {
 		return err
@@ -113,23 +111,31 @@ func (f *routerFlags) run(cmd *cobra.Command) error {
 // workers reads --prefill and --decode.
 func (f *routerFlags) workers() error {
 	if len(f.prefills) == 0 || len(f.decodes) == 0 {
-		return fmt.Errorf("give at least one --prefill and one --decode, e.g.\n  tandem router --prefill http://127.0.0.1:30001 --decode http://127.0.0.1:30002")
+		return usagef("give at least one --prefill and one --decode, e.g.\n  tandem router --prefill http://127.0.0.1:30001 --decode http://127.0.0.1:30002")
 	}
 	for _, s := range f.prefills {
-		w := router.Worker{URL: s}
+		w := router.Worker{URL: withScheme(s)}
 		if url, port, ok := strings.Cut(s, ","); ok {
 			n, err := strconv.Atoi(port)
 			if err != nil || n < 1 || n > 65535 {
-				return fmt.Errorf("--prefill %s: the bootstrap port %q is not in 1 to 65535", s, port)
+				return usagef("--prefill %s: the bootstrap port %q is not in 1 to 65535", s, port)
 			}
-			w = router.Worker{URL: url, BootstrapPort: n}
+			w = router.Worker{URL: withScheme(url), BootstrapPort: n}
 		}
 		f.Prefills = append(f.Prefills, w)
 	}
 	for _, s := range f.decodes {
-		f.Decodes = append(f.Decodes, router.Worker{URL: s})
+		f.Decodes = append(f.Decodes, router.Worker{URL: withScheme(s)})
 	}
 	return nil
+}
+
+// withScheme takes host:port for http://host:port.
+func withScheme(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
 }
 
 // serveRouter serves on ln until ctx ends; then it drains. The order matters:

@@ -40,6 +40,7 @@ type upOptions struct {
 
 	readyTimeout time.Duration
 	dryRun       bool
+	verbose      bool // let the children log every request
 }
 
 // passed are the flags that go to the workers if they were given.
@@ -98,19 +99,33 @@ after it: two for each prefill (HTTP and bootstrap), then one for each decode.`,
 	fl.StringVar(&kvType, "kv-type", "", "type of KV: f16, bf16 or q8_0 (default: the worker's)")
 	fl.DurationVar(&o.readyTimeout, "ready-timeout", supervise.DefaultReadyTimeout, "how long all may take to become ready")
 	fl.BoolVar(&o.dryRun, "dry-run", false, "print the command lines and fetch and start nothing")
+	fl.BoolVar(&o.verbose, "verbose", false, "show every line of the children, not their warnings alone")
 	return cmd
 }
 
 func (o *upOptions) check() error {
 	switch {
 	case o.prefill < 1 || o.decode < 1:
-		return fmt.Errorf("--prefill %d --decode %d: at least one of each is needed; a single process without a hand-over is: tandem serve", o.prefill, o.decode)
+		return usagef("--prefill %d --decode %d: at least one of each is needed; a single process without a hand-over is: tandem serve", o.prefill, o.decode)
 	case o.engine != "llama" && o.engine != "sim":
-		return fmt.Errorf("--engine %s: use llama or sim", o.engine)
+		return usagef("--engine %s: use llama or sim", o.engine)
 	case o.threads < 0:
-		return fmt.Errorf("--threads %d: at least 1, or 0 to share the cores out", o.threads)
+		return usagef("--threads %d: at least 1, or 0 to share the cores out", o.threads)
 	case o.port < 1 || o.lastPort() > 65535:
-		return fmt.Errorf("--port %d: the router and %d workers need the ports %d to %d, and ports end at 65535", o.port, o.prefill+o.decode, o.port, o.lastPort())
+		return usagef("--port %d: the router and %d workers need the ports %d to %d, and ports end at 65535", o.port, o.prefill+o.decode, o.port, o.lastPort())
+	}
+	// A mistake behind -- is told once, and before anything is fetched or started.
+	for _, role := range []string{"prefill", "decode"} {
+		worker, _, err := newRootCmd().Find([]string{role})
+		if err != nil {
+			return err
+		}
+		if err := worker.ParseFlags(o.extra); err != nil {
+			return usageError{fmt.Errorf("behind --, for the %s workers: %w", role, worker.FlagErrorFunc()(worker, err))}
+		}
+		if rest := worker.Flags().Args(); len(rest) > 0 {
+			return usagef("behind --: %q is no flag of the workers", rest[0])
+		}
 	}
 	if o.threads == 0 {
 		// GOMAXPROCS knows of a container's share, NumCPU does not.

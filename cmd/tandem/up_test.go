@@ -16,13 +16,13 @@ func TestAPlanGivesEveryChildItsPortsAndTheRouterAllOfThem(t *testing.T) {
 	for _, c := range o.plan("/bin/tandem", m) {
 		got = append(got, c.Name+" "+c.Health+": "+strings.Join(c.Args, " "))
 	}
-	worker := " --engine llama --model-name gemma3-270m --model /m/g.gguf --llama-lib /l --threads 3 --drain-timeout 5s --kv-type q8_0 --threads 9"
+	worker := " --engine llama --model-name gemma3-270m --model /m/g.gguf --llama-lib /l --threads 3 --drain-timeout 5s --log-level warn --kv-type q8_0 --threads 9"
 	want := []string{
 		"prefill-0 http://127.0.0.1:30001/health: /bin/tandem prefill --host 127.0.0.1 --port 30001 --bootstrap-port 30002" + worker,
 		"prefill-1 http://127.0.0.1:30003/health: /bin/tandem prefill --host 127.0.0.1 --port 30003 --bootstrap-port 30004" + worker,
 		"decode-0 http://127.0.0.1:30005/health: /bin/tandem decode --host 127.0.0.1 --port 30005" + worker,
 		"decode-1 http://127.0.0.1:30006/health: /bin/tandem decode --host 127.0.0.1 --port 30006" + worker,
-		"router http://127.0.0.1:30000/health: /bin/tandem router --host 0.0.0.0 --port 30000 --drain-timeout 5s" +
+		"router http://127.0.0.1:30000/health: /bin/tandem router --host 0.0.0.0 --port 30000 --drain-timeout 5s --log-level warn" +
 			" --prefill http://127.0.0.1:30001,30002 --prefill http://127.0.0.1:30003,30004 --decode http://127.0.0.1:30005 --decode http://127.0.0.1:30006",
 	}
 	if !slices.Equal(got, want) {
@@ -88,12 +88,39 @@ func TestTheRouterIsAskedWhereItCanBeReached(t *testing.T) {
 }
 
 func TestTheCurlLineFitsTheModel(t *testing.T) {
-	o := upOptions{host: "127.0.0.1", port: 30000, prefill: 1, decode: 1}
+	o := upOptions{host: "127.0.0.1", port: 30000, prefill: 1, decode: 2}
 	base, chat := o.welcome(upModel{name: "b"}, time.Second), o.welcome(upModel{name: "c", chat: true}, time.Second)
-	if !strings.Contains(base, "/v1/completions -H") || !strings.Contains(base, "no chat template") {
-		t.Error(base)
+	if !strings.Contains(base, "no chat template") || strings.Contains(chat, "no chat template") {
+		t.Error(base, chat)
 	}
-	if !strings.Contains(chat, "/v1/chat/completions -H") || strings.Contains(chat, "no chat template") {
-		t.Error(chat)
+	for _, text := range []string{base, chat} {
+		for _, want := range []string{"/v1/chat/completions -H", `"temperature": 0,`, "with 1 prefill worker and 2 decode workers.", "What is the capital of France?", "--verbose"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in:\n%s", want, text)
+			}
+		}
+	}
+}
+
+func TestVerboseShowsEveryLineOfTheChildren(t *testing.T) {
+	o := upOptions{host: "127.0.0.1", port: 30000, prefill: 1, decode: 1, engine: "sim", threads: 1, verbose: true}
+	for _, c := range o.plan("tandem", upModel{name: "sim"}) {
+		if slices.Contains(c.Args, "--log-level") {
+			t.Errorf("%v", c.Args)
+		}
+	}
+}
+
+func TestARouterTakesHostAndPortForAnAddress(t *testing.T) {
+	f := routerFlags{prefills: []string{"127.0.0.1:30001", "localhost:30003,8998", "https://a:1"}, decodes: []string{"[::1]:30002"}}
+	if err := f.workers(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range append(f.Prefills, f.Decodes...) {
+		got = append(got, w.URL)
+	}
+	if want := []string{"http://127.0.0.1:30001", "http://localhost:30003", "https://a:1", "http://[::1]:30002"}; !slices.Equal(got, want) || f.Prefills[1].BootstrapPort != 8998 {
+		t.Errorf("%v", got)
 	}
 }

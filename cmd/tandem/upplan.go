@@ -29,6 +29,7 @@ func (o *upOptions) lastPort() int         { return o.decodePort(o.decode - 1) }
 func (o *upOptions) plan(exe string, m upModel) []supervise.Spec {
 	var children []supervise.Spec
 	router := []string{exe, "router", "--host", o.host, "--port", strconv.Itoa(o.port), "--drain-timeout", upDrain}
+	router = append(router, o.logs()...)
 	for i := range o.prefill {
 		port, bootstrap := o.prefillPort(i), strconv.Itoa(o.prefillPort(i)+1)
 		children = append(children, o.worker(exe, m, "prefill", i, port, "--bootstrap-port", bootstrap))
@@ -49,9 +50,18 @@ func (o *upOptions) worker(exe string, m upModel, role string, i, port int, more
 		args = append(args, "--model", m.path, "--llama-lib", m.libDir)
 	}
 	args = append(args, "--threads", strconv.Itoa(o.threads), "--drain-timeout", upDrain)
+	args = append(args, o.logs()...)
 	args = append(args, o.pass...)
 	args = append(args, o.extra...) // last: what the user says wins
 	return supervise.Spec{Name: fmt.Sprintf("%s-%d", role, i), Args: args, Health: url(workerHost, port) + "/health"}
+}
+
+// logs keeps the children's ordinary lines from burying ours.
+func (o *upOptions) logs() []string {
+	if o.verbose {
+		return nil
+	}
+	return []string{"--log-level", "warn"}
 }
 
 func url(host string, port int) string {
@@ -102,18 +112,26 @@ func (o *upOptions) portsFree() error {
 	return fmt.Errorf("%w\nEnd what listens there (another tandem up?), or choose other ports: --port N takes N to N+%d", errors.Join(taken...), o.lastPort()-o.port)
 }
 
-// welcome is printed when everything is ready.
+// welcome is printed when everything is ready. The question is one that a base model
+// answers too, when it stands in a dialogue, and at temperature 0 always the same way.
 func (o *upOptions) welcome(m upModel, took time.Duration) string {
-	path, body := "/v1/completions", fmt.Sprintf(`{"model": %q, "prompt": "The capital of France is", "max_tokens": 32}`, m.name)
-	if m.chat {
-		path, body = "/v1/chat/completions", fmt.Sprintf(`{"model": %q, "messages": [{"role": "user", "content": "Hello! Who are you?"}], "max_tokens": 64}`, m.name)
-	}
+	body := fmt.Sprintf(`{"model": %q, "messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 32}`, m.name)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nReady after %.1f s: %s serves %s with %d prefill and %d decode workers. Try it:\n\n", took.Seconds(), o.routerURL(), m.name, o.prefill, o.decode)
-	fmt.Fprintf(&b, "  curl %s%s -H 'Content-Type: application/json' \\\n    -d %s\n\n", o.routerURL(), path, supervise.Quote([]string{body}))
+	fmt.Fprintf(&b, "\nReady after %.1f s: %s serves %s with %s and %s. Try it:\n\n", took.Seconds(), o.routerURL(), m.name, count(o.prefill, "prefill worker"), count(o.decode, "decode worker"))
+	fmt.Fprintf(&b, "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d %s\n\n", o.routerURL(), supervise.Quote([]string{body}))
 	if !m.chat {
-		b.WriteString("This model continues text; it has no chat template. For one that chats: --model smollm2-135m\n")
+		b.WriteString("This model continues text; it has no chat template, so chats are written out as a dialogue. For one that was trained to chat: --model smollm2-135m\n")
+	}
+	if !o.verbose {
+		b.WriteString("Requests that end well are not shown; --verbose shows every line. ")
 	}
 	b.WriteString("Ctrl-C ends everything.\n\n")
 	return b.String()
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

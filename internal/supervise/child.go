@@ -39,7 +39,7 @@ func (s *supervisor) start(c *child) {
 	cmd.WaitDelay = outputDelay
 	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
-		s.ended(c, err.Error())
+		s.ended(c, err.Error(), -1)
 		return
 	}
 	c.cmd = cmd
@@ -51,7 +51,7 @@ func (s *supervisor) start(c *child) {
 	s.group.Task("wait", func(context.Context) {
 		cmd.Wait() // what it says is in ProcessState
 		c.out.end()
-		s.send(exited{c, run, cmd.ProcessState.String()})
+		s.send(exited{c, run, cmd.ProcessState.String(), cmd.ProcessState.ExitCode()})
 	})
 }
 
@@ -74,7 +74,7 @@ func (s *supervisor) terminate(c *child, kill bool) {
 
 // ended deals with the end of a run and plans the next. It sets s.failure when there
 // is none.
-func (s *supervisor) ended(c *child, how string) {
+func (s *supervisor) ended(c *child, how string, code int) {
 	if c.cmd != nil {
 		c.unwatch()
 		c.cmd = nil
@@ -87,6 +87,10 @@ func (s *supervisor) ended(c *child, how string) {
 		c.fails++
 	}
 	c.ready, c.why = false, fmt.Errorf("it ended: %s", how)
+	if code == ExitUsage && !c.was {
+		s.failure = fmt.Errorf("%s cannot start: %s, which another start does not mend. What it printed is above, and its command line is: %s", c.Name, how, Quote(c.Args))
+		return
+	}
 	if c.fails >= MaxFailedStarts {
 		s.failure = fmt.Errorf("%s cannot start: it ended %d times in a row before it was ready, the last time with: %s. What it printed is above, and its command line is: %s",
 			c.Name, c.fails, how, Quote(c.Args))

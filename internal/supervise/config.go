@@ -16,6 +16,9 @@ const (
 	Peace = time.Minute
 	// MaxFailedStarts is how often in a row a child may end before it was ready.
 	MaxFailedStarts = 5
+	// ExitUsage is the exit status with which a child that was never ready says that
+	// its command line is wrong: starting it again is of no use.
+	ExitUsage = 2
 
 	killTimeout  = 5 * time.Second        // from SIGKILL to the end; only a process stuck in the kernel needs longer
 	outputDelay  = 2 * time.Second        // for the last lines of a child whose output somebody else holds open

@@ -28,6 +28,13 @@ func (s *supervisor) stop() error {
 	for _, c := range s.children {
 		s.terminate(c, false)
 	}
+	if left := s.running(); len(left) > 0 {
+		hint := ""
+		if hurry != nil {
+			hint = "; a second Ctrl-C ends them at once"
+		}
+		s.say("waiting up to %v for %s: requests under way may finish, and what loads cannot be interrupted%s", s.cfg.StopTimeout, strings.Join(left, ", "), hint)
+	}
 	rung := patience
 	cancel = s.cfg.clock.AfterFunc(s.cfg.StopTimeout, func() { close(rung) })
 	defer func() { cancel() }()

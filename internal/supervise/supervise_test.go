@@ -110,6 +110,47 @@ func TestAChildThatCannotStartEndsEverythingAndIsNamed(t *testing.T) {
 	}
 }
 
+// A wrong flag was tried five times, each with the same complaint.
+func TestAChildWhoseCommandLineIsWrongIsNotStartedAgain(t *testing.T) {
+	w := newWorld(t, "a")
+	w.run()
+	v := w.next()
+	v.tell(t, "exit 2")
+	err := w.end(v)
+	if err == nil || !strings.Contains(err.Error(), "a cannot start: exit status 2, which another start does not mend") {
+		t.Errorf("%v", err)
+	}
+	if strings.Contains(w.out.String(), "starting it again") {
+		t.Error(w.out)
+	}
+}
+
+// Go's own panics end with status 2 as well.
+func TestAChildThatWasReadyIsStartedAgainWhateverItsStatus(t *testing.T) {
+	w := newWorld(t, "a")
+	w.setReady(true, "a")
+	w.cfg.OnReady = func(time.Duration) string { return "ready\n" }
+	w.run()
+	v := w.next()
+	w.out.wants(t, "ready\n")
+	v.tell(t, "exit 2")
+	w.clock.pause(t, MinPause)
+	w.next()
+	w.cancel(nil)
+	w.end()
+}
+
+func TestStoppingSaysWhatItWaitsForAndHowToHurry(t *testing.T) {
+	w := newWorld(t, "deaf")
+	w.cfg.Hurry = make(chan struct{})
+	w.run()
+	v := w.next()
+	w.cancel(nil)
+	w.out.wants(t, fmt.Sprintf("waiting up to 10s for deaf (pid %d)", v.pid))
+	w.out.wants(t, "a second Ctrl-C ends them at once")
+	w.end(v)
+}
+
 func TestNotReadyInTimeNamesWhatIsMissingAndWhy(t *testing.T) {
 	w := newWorld(t, "prefill-0", "decode-0")
 	w.setReady(true, "prefill-0")

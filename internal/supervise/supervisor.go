@@ -14,9 +14,10 @@ import (
 // Events, all sent to the owner.
 type (
 	exited struct { // a run's process has ended and is reaped
-		c   *child
-		run int
-		how string
+		c    *child
+		run  int
+		how  string
+		code int // exit status; -1: a signal
 	}
 	probed struct { // a run's health was asked for; err is nil when it is ready
 		c   *child
@@ -118,7 +119,7 @@ func (s *supervisor) handle(event any) {
 	switch e := event.(type) {
 	case exited:
 		if e.run == e.c.run {
-			s.ended(e.c, e.how)
+			s.ended(e.c, e.how, e.code)
 		}
 	case due:
 		if e.run == e.c.run {
