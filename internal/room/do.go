@@ -24,7 +24,11 @@ func (b *Book) perform(a action, r *Record, ev occurrence) {
 	switch a {
 	case nothing:
 	case adoptLeg:
+		have, window := r.Have, r.Window
 		r.Leg = *ev.leg
+		if b.side == Prefill { // READY says these, and it may have come first
+			r.Have, r.Window = have, window
+		}
 		b.rids[r.RID] = r.Room
 	case adoptReady:
 		r.Peer, r.Gen = ev.from, ev.gen

@@ -104,6 +104,34 @@ func TestOnlyWhatDecodeDoesNotHaveTravels(t *testing.T) {
 	}
 }
 
+func TestWhatReadySaysCountsAlsoIfItComesBeforeTheLeg(t *testing.T) {
+	w := newWorld()
+	w.d.have[room1] = 8
+	w.d.leg(room1, 14, 0, soon(w))
+	w.d.admit(room1)
+	w.sessionUp(room1)
+	w.deliverToP(0)
+	want(t, w.p, Early)
+	w.p.leg(room1, 14, 0, soon(w))
+	w.p.admit(room1)
+	if r := w.p.book.Get(room1); r.Have != 8 || r.Window != 2*chunkBytes {
+		t.Fatalf("prefill remembers have %d and window %d, READY said 8 and %d", r.Have, r.Window, 2*chunkBytes)
+	}
+	for range 4 {
+		w.p.compute(room1)
+	}
+	if len(w.chunks) != 2 {
+		t.Fatalf("%d chunks travel, want the 2 that decode does not have, both within its window", len(w.chunks))
+	}
+	for range 2 {
+		w.deliverChunk()
+		w.deliverAck()
+	}
+	w.deliverToP(0)
+	want(t, w.p, Success)
+	want(t, w.d, Success)
+}
+
 func TestChunksExportedBeforeReadyArePublishedWhenItComes(t *testing.T) {
 	w := newWorld()
 	w.p.leg(room1, 9, 0, soon(w))

@@ -122,8 +122,11 @@ func (n *node) perform(fx []Effect) {
 }
 
 func (n *node) leg(room id.Room, tokens int32, digest byte, deadline Mono) {
-	n.perform(n.book.LegArrived(n.w.now, Leg{Room: room, RID: id.RID(room.String()), Tokens: tokens,
-		Digest: Digest{digest}, Window: 2 * chunkBytes, Deadline: deadline}))
+	l := Leg{Room: room, RID: id.RID(room.String()), Tokens: tokens, Digest: Digest{digest}, Deadline: deadline}
+	if n.side == Decode { // prefill is told by READY
+		l.Window = 2 * chunkBytes
+	}
+	n.perform(n.book.LegArrived(n.w.now, l))
 }
 
 // admit takes resources for a queued room.
