@@ -15,12 +15,12 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultStepTarget   = 250 * time.Millisecond // a cancel waits at most about this long
-	DefaultMixedTarget  = 100 * time.Millisecond // the gap between two tokens while a prompt is computed
-	DefaultSoloTarget   = time.Second            // the first of several waits at most about this long
-	DefaultMinStep      = 32                     // prompt tokens per step however slow: below it calls cost more than they compute
-	DefaultHeadroom     = 256                    // tokens a text may grow before it needs cells again
-	DefaultImportBudget = 64 << 20               // bytes imported per step: some 30 ms at 2 GB/s
+	DefaultStepTarget   = 250 * time.Millisecond  // a cancel waits at most about this long
+	DefaultMixedTarget  = 100 * time.Millisecond  // the gap between two tokens while a prompt is computed
+	DefaultSoloTarget   = 1500 * time.Millisecond // the first of several waits at most about this long
+	DefaultMinStep      = 32                      // prompt tokens per step however slow: below it calls cost more than they compute
+	DefaultHeadroom     = 256                     // tokens a text may grow before it needs cells again
+	DefaultImportBudget = 64 << 20                // bytes imported per step: some 30 ms at 2 GB/s
 )
 
 // DefaultMaxStep returns the rows one call may have at most unless Config says
@@ -39,7 +39,7 @@ type Config struct {
 	MixedTarget time.Duration
 	// SoloTarget is how long a call should take at most while a single sequence
 	// lives. Large pieces are faster, and there is nobody to wait: a cancel
-	// interrupts the call, where the backend can. Default 1 s, at least StepTarget.
+	// interrupts the call, where the backend can. Default 1.5 s, at least StepTarget.
 	SoloTarget time.Duration
 	// MinStep is the least number of prompt tokens in a step that has any, half
 	// of it beside running streams. Default 32.
