@@ -46,8 +46,9 @@ lint: ## gofmt, go vet (this platform and macOS), staticcheck
 	GOOS=darwin GOARCH=arm64 go vet ./...
 	$(STATICCHECK) ./...
 
-fuzz: ## Run every fuzz target for FUZZTIME=10s
-	@FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
+fuzz: build ## Run every fuzz target for FUZZTIME=10s
+	@./bin/tandem lib >/dev/null
+	@TANDEM_REQUIRE_LLAMA=1 FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
 
 mutate: ## Take every action and transition of the room protocol out in turn; the tests must notice
 	@ulimit -v 8000000; TANDEM_MUTATION=1 go test ./internal/room -run EveryMutant -v -timeout 60m
