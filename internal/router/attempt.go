@@ -47,6 +47,7 @@ func (rq *request) attempt(p pair) outcome {
 	rq.pool.mu.Lock()
 	port, fenceP, fenceD := p.prefill.bootstrapPort(), p.prefill.fence, p.decode.fence
 	rq.pool.mu.Unlock()
+	local := rq.body.Local
 	bodyP, bodyD := rq.cfg.Connector.Bodies(rq.body, upstream.Leg{
 		RID: rq.rec.r.RID, Room: a.room, BootstrapHost: p.prefill.bootstrapHost, BootstrapPort: port,
 		RequestTime: rq.rec.r.Received.Unix(), Remaining: time.Until(rq.deadline),
@@ -56,12 +57,20 @@ func (rq *request) attempt(p pair) outcome {
 	ctxD, withdrawD := context.WithCancelCause(fenceD)
 	a.withdrawP, a.withdrawD = withdrawP, withdrawD
 
-	rq.group.Task("prefill leg", func(context.Context) {
-		defer close(a.endedP)
-		defer withdrawP(nil)
-		defer rq.pool.release(p.prefill)
-		a.prefillDone <- rq.prefillLeg(ctxP, p.prefill, bodyP)
-	})
+	if local { // decode computes the prompt itself; its body is the client's own
+		bodyD = rq.body.Bytes
+		a.saidP = true
+		withdrawP(nil)
+		rq.pool.release(p.prefill)
+		close(a.endedP)
+	} else {
+		rq.group.Task("prefill leg", func(context.Context) {
+			defer close(a.endedP)
+			defer withdrawP(nil)
+			defer rq.pool.release(p.prefill)
+			a.prefillDone <- rq.prefillLeg(ctxP, p.prefill, bodyP)
+		})
+	}
 	send := func() {
 		rq.group.Task("decode leg", func(context.Context) {
 			defer close(a.endedD)
@@ -70,7 +79,7 @@ func (rq *request) attempt(p pair) outcome {
 			a.decodeDone <- rq.decodeLeg(ctxD, p.decode, bodyD, a.steps)
 		})
 	}
-	sent := rq.cfg.Connector.DecodeEarly()
+	sent := local || rq.cfg.Connector.DecodeEarly()
 	if sent {
 		send()
 	}
@@ -271,7 +280,9 @@ func (a *attempt) close(o *outcome) {
 
 func (a *attempt) judge(o *outcome, now time.Time) {
 	verdicts := map[*worker]verdict{a.prefill: neutral, a.decode: neutral}
-	if o.cause.Code == room.Done {
+	if a.body.Local && o.cause.Code == room.Done { // it proves nothing of prefill
+		verdicts[a.decode] = good
+	} else if o.cause.Code == room.Done {
 		verdicts[a.prefill], verdicts[a.decode] = good, good
 	} else if a.prefillOK {
 		verdicts[a.prefill] = good
@@ -285,6 +296,7 @@ func (a *attempt) judge(o *outcome, now time.Time) {
 	}
 	together := neutral
 	switch {
+	case a.body.Local:
 	case o.cause.Code == room.Done:
 		together = good
 	case ofPair(o.cause.Code):

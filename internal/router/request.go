@@ -60,7 +60,7 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request, kind api.Kind) {
 	w.Header().Set("X-Tandem-Rid", string(rq.rec.r.RID))
 	bytes, cause := api.ReadBody(w, q, r.cfg.MaxBody, min(r.cfg.BodyTimeout, limit))
 	if cause == nil {
-		rq.body, cause = upstream.Examine(bytes)
+		rq.body, cause = upstream.Examine(rq.kind, bytes)
 	}
 	if cause != nil {
 		rq.end(outcome{cause: cause, who: whoClient})

@@ -180,7 +180,7 @@ func cut(w http.ResponseWriter, r *http.Request, c *api.Call) { panic(http.ErrAb
 // streams answers with some words; then does what comes after.
 func streams(words int, then func(*api.Responder, *http.Request)) func(http.ResponseWriter, *http.Request, *api.Call) {
 	return func(w http.ResponseWriter, r *http.Request, c *api.Call) {
-		resp := api.NewResponder(w, c, api.Answer{RID: c.Leg.RID, Model: "m"}, 0)
+		resp := api.NewResponder(w, c, api.Answer{RID: legRID(c), Model: "m"}, 0)
 		for i := range words {
 			if resp.Text(fmt.Sprintf("w%d ", i), int32(i)) != nil {
 				return
@@ -389,4 +389,12 @@ func (g *rig) wantUncharged() {
 		}
 		g.pool.mu.Unlock()
 	}
+}
+
+// legRID returns the rid that the router gave a leg, "" for a call without one.
+func legRID(c *api.Call) id.RID {
+	if c.Leg == nil {
+		return ""
+	}
+	return c.Leg.RID
 }

@@ -333,3 +333,17 @@ func TestEveryRouteOfThePeoplesSideAnswers(t *testing.T) {
 		}
 	})
 }
+
+func TestARequestThatOneWorkerMustComputeGoesToDecodeAlone(t *testing.T) {
+	inBubble(t, 1, 1, nil, func(t *testing.T, g *rig) {
+		const body = `{"prompt":"hello","max_tokens":4,"echo":true,"logprobs":1}`
+		if a := g.post(body); a.status != 200 {
+			t.Fatalf("%+v", a)
+		}
+		p, d := g.ps[0], g.ds[0]
+		if len(p.bodies) != 0 || len(d.bodies) != 1 || string(d.bodies[0]) != body {
+			t.Fatalf("prefill got %q, decode %q; want the client's own body at decode alone", p.bodies, d.bodies)
+		}
+		g.wantEnd("ok", room.Done, "decode")
+	})
+}

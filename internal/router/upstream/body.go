@@ -15,6 +15,7 @@ type Body struct {
 	Model  string // as the body says, "" if it does not
 	Label  string // the client's own rid: a label that requests are found by, never an identity
 	Stream bool
+	Local  bool // one worker must compute all of it: no hand-over
 
 	end        int // of the closing brace
 	empty      bool
@@ -27,12 +28,12 @@ const maxLabel = 512
 
 // Examine looks at a client's body. Fields that are the router's to set are
 // refused: they would let a client join rooms of others.
-func Examine(body []byte) (*Body, *room.Cause) {
+func Examine(kind api.Kind, body []byte) (*Body, *room.Cause) {
 	members, end, cause := api.Members(body)
 	if cause != nil {
 		return nil, cause
 	}
-	b := &Body{Bytes: body, end: end, empty: len(members) == 0}
+	b := &Body{Bytes: body, Local: api.Local(kind, members), end: end, empty: len(members) == 0}
 	for _, m := range members {
 		switch lower := strings.ToLower(m.Key); {
 		case strings.HasPrefix(lower, "bootstrap_"), strings.HasPrefix(lower, "tandem_"):

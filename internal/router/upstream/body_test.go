@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tandem-llm/tandem/internal/api"
 )
 
 var leg = Leg{RID: "td-1", Room: 42, BootstrapHost: "10.0.0.1", BootstrapPort: 8998, RequestTime: 1700000000, Remaining: 1500 * time.Millisecond}
@@ -21,7 +23,7 @@ func TestTheLegsFieldsAreAppendedAndNothingElseChanges(t *testing.T) {
 		`{"x":[{"rid":1,"bootstrap_room":"inside"}]}`: `{"x":[{"rid":1,"bootstrap_room":"inside"}],` + appended,
 		`{"a":1,"rid": "mine" ,"b":2}`:                `{"a":1,"rid": "td-1" ,"b":2,` + strings.TrimPrefix(appended, `"rid":"td-1",`),
 	} {
-		b, cause := Examine([]byte(in))
+		b, cause := Examine(api.Chat, []byte(in))
 		if cause != nil {
 			t.Errorf("%s: %v", in, cause)
 			continue
@@ -36,7 +38,7 @@ func TestTheLegsFieldsAreAppendedAndNothingElseChanges(t *testing.T) {
 func TestFieldsOfTheRouterAreRefusedHoweverTheyAreWritten(t *testing.T) {
 	for _, in := range []string{`{"bootstrap_room":1}`, `{"a":"\"","bootstrap\u005froom":1}`, `{"Bootstrap_Host":"x"}`, `{"x":{},"bootstrap_port":null}`,
 		`{"tandem_remaining_ms":1}`, `{"rid":["a"]}`, `{"rid":"a","rid":"b"}`, `{"RID":"a"}`, `{"rid":7}`, `[]`, `{"a"`, ``} {
-		if _, cause := Examine([]byte(in)); cause == nil {
+		if _, cause := Examine(api.Chat, []byte(in)); cause == nil {
 			t.Errorf("%s was taken", in)
 		}
 	}
@@ -57,7 +59,7 @@ func TestAnyObjectKeepsItsBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, cause := Examine(in)
+		b, cause := Examine(api.Chat, in)
 		if cause != nil {
 			t.Skip("it drew a field of the router's")
 		}
@@ -76,7 +78,7 @@ func BenchmarkALongPrompt(b *testing.B) {
 	in := []byte(`{"model":"m","prompt":"` + strings.Repeat("words and more ", 30_000) + `","stream":true}`)
 	b.SetBytes(int64(len(in)))
 	for b.Loop() {
-		body, _ := Examine(in)
+		body, _ := Examine(api.Chat, in)
 		Tandem{}.Bodies(body, leg)
 	}
 }
