@@ -26,6 +26,9 @@ const (
 	// WriteTimeout of one frame: a peer that takes none for so long loses its
 	// session. It is judged by the pinger, so up to PingEvery later.
 	WriteTimeout = 2 * time.Second
+	// GoodbyeTimeout is how long a node that stops after a drain waits for its peers
+	// to have heard that it goes; a round trip is enough.
+	GoodbyeTimeout = 200 * time.Millisecond
 	// ReplaceTimeout for the old session's goroutines to end when a new one of
 	// the same incarnation takes its place; their connection is closed already.
 	ReplaceTimeout = time.Second
@@ -37,6 +40,7 @@ const (
 	MaxRedial    = 2 * time.Second       // a peer that returns is found within the suspicion time
 	RefusedPause = 5 * time.Second       // a refusal does not go away by asking again
 	SteadyAfter  = 5 * time.Second       // a session that lived so long forgets earlier failures
+	WarnEvery    = 30 * time.Second      // an address that cannot be reached is told of at once, and then so often
 )
 
 // Limits that a peer's bytes run into.
@@ -91,6 +95,7 @@ var (
 	ErrStalled    = errors.New("the peer takes no bytes")
 	ErrRefused    = errors.New("refused by the peer")
 	ErrNodeClosed = errors.New("node stopped")
+	ErrLeft       = errors.New("it left service in good order")
 )
 
 // Config makes a Node.

@@ -23,7 +23,8 @@ type dial struct {
 	pause   time.Duration  // before the one after that
 	sess    *session       // of the running attempt
 	running bool
-	err     error // of the last attempt
+	err     error     // of the last attempt
+	warned  time.Time // when that was last told, zero after a session
 }
 
 // DialStatus is one dialled address.
@@ -156,8 +157,15 @@ func (n *Node) attempt(ctx context.Context, d *dial) {
 		s.close(err)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if causeText(err) != nil && (d.err == nil || d.err.Error() != err.Error()) {
-			n.cfg.Log.Warn("no session", "addr", d.addr, "err", err, "retry", RefusedPause)
+		if s.peer != nil { // there was one: the next failure is news, unless the peer said that it goes
+			d.warned = time.Time{}
+			if s.peer.leaving {
+				d.warned = time.Now()
+			}
+		}
+		if n.news(d, s, err) {
+			d.warned = time.Now()
+			n.cfg.Log.Warn("no session with a prefill worker: its address cannot be reached, or one of the two refused", "addr", d.addr, "err", plain(err))
 		}
 		if time.Since(began) > SteadyAfter && s.peer != nil {
 			d.pause = MinRedial
@@ -175,6 +183,18 @@ func (n *Node) attempt(ctx context.Context, d *dial) {
 		n.wakeDialler()
 	}()
 	err = n.connect(ctx, s)
+}
+
+// news says that a failure of the attempt is to be told: the first at an address,
+// another refusal than before, and otherwise one every WarnEvery. The caller holds n.mu.
+func (n *Node) news(d *dial, s *session, err error) bool {
+	if s.peer != nil || n.stopped || errors.Is(err, ErrForgotten) || errors.Is(err, ErrNodeClosed) {
+		return false
+	}
+	if causeText(err) != nil && (d.err == nil || d.err.Error() != err.Error()) {
+		return true
+	}
+	return d.warned.IsZero() || time.Since(d.warned) >= WarnEvery
 }
 
 // connect opens a connection of its own for the session and runs it.

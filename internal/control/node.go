@@ -15,11 +15,12 @@ import (
 
 // Node is one worker's end of all its sessions.
 type Node struct {
-	cfg   Config
-	g     *svc.Group
-	base  time.Time    // the monotonic zero of every time below
-	lag   atomic.Int64 // ns by which our own pinger was late, summed up
-	drops drops        // of all peers, and of connections that never became one
+	cfg    Config
+	g      *svc.Group
+	base   time.Time    // the monotonic zero of every time below
+	lag    atomic.Int64 // ns by which our own pinger was late, summed up
+	ending atomic.Bool  // Run or Serve was asked to end: what ends from now on is meant to
+	drops  drops        // of all peers, and of connections that never became one
 
 	mu      sync.Mutex
 	peers   map[id.Incarnation]*remote
@@ -60,6 +61,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.g.Go("dialler", n.dialler)
 	<-ctx.Done()
 
+	n.sayGoodbye()
 	n.mu.Lock()
 	n.stopped = true
 	n.mu.Unlock()
@@ -71,6 +73,35 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.g.Wait()
 	return nil
+}
+
+// sayGoodbye tells the peers, after a drain, that this worker ends now, so that they
+// do not take its silence for a death. It waits for their answers, but not for long.
+func (n *Node) sayGoodbye() {
+	n.ending.Store(true)
+	n.mu.Lock()
+	drained := n.drain
+	n.mu.Unlock()
+	if !drained {
+		return
+	}
+	var up []*session
+	for _, p := range n.remotes() {
+		if s := n.sessionOf(p); s != nil {
+			s.post(func(m *mail) { m.bye = true })
+			up = append(up, s)
+		}
+	}
+	patience := time.NewTimer(GoodbyeTimeout)
+	defer patience.Stop()
+	for _, s := range up {
+		select {
+		case <-s.parted:
+		case <-s.stop:
+		case <-patience.C:
+			return
+		}
+	}
 }
 
 // Group is the node's goroutines, for health.

@@ -31,12 +31,33 @@ type worker struct {
 
 	mu       sync.Mutex
 	events   []string
+	logged   []string
 	messages []room.Message
 	onMsg    func(room.Message)
 	panicked []id.Room
 	downErr  error
 	ticket   byte
 	began    time.Time
+}
+
+// Write takes what the node logs, from Info on.
+func (w *worker) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logged = append(w.logged, string(line))
+	return len(line), nil
+}
+
+// logs returns the lines in which text stands.
+func (w *worker) logs(text string) (found []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.logged {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 func (w *worker) note(format string, args ...any) {
@@ -93,7 +114,7 @@ func (w *worker) own(peer *Peer) (Peer, error) {
 func start(t *testing.T, m *memnet, inc id.Incarnation, layout kv.Fingerprint, lis net.Listener) *worker {
 	t.Helper()
 	w := &worker{self: inc, layout: layout, began: time.Now()}
-	cfg := Config{Self: inc, Hello: w.own, Handler: w, Log: slog.New(slog.DiscardHandler),
+	cfg := Config{Self: inc, Hello: w.own, Handler: w, Log: slog.New(slog.NewTextHandler(w, nil)),
 		OnPanic: func(_ id.Incarnation, r id.Room) {
 			w.mu.Lock()
 			w.panicked = append(w.panicked, r)

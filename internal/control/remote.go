@@ -1,8 +1,10 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,7 @@ type remote struct {
 	state    State
 	since    time.Time
 	draining bool
+	leaving  bool // it said goodbye: when its session ends it is gone
 	sessions uint64
 }
 
@@ -159,7 +162,7 @@ func (n *Node) tryAttach(p *remote, s *session, info Peer) (bool, error) {
 	if back {
 		p.since = time.Now()
 	}
-	p.info, p.sess, p.state, p.draining = info, s, Alive, false
+	p.info, p.sess, p.state, p.draining, p.leaving = info, s, Alive, false, false
 	p.sessions++
 	p.hear(n)
 	delete(n.fenced, info.Incarnation)
@@ -224,12 +227,33 @@ func (n *Node) fenceLocked(p *remote, why error) {
 	n.mu.Lock()
 	n.remember(p, now)
 	n.mu.Unlock()
-	n.cfg.Log.Warn("peer fenced", "peer", p.inc, "addr", p.info.Addr, "why", why)
+	level := slog.LevelWarn
+	if errors.Is(why, ErrLeft) {
+		level = slog.LevelDebug
+	}
+	n.cfg.Log.Log(context.Background(), level, "peer fenced", "peer", p.inc, "addr", p.info.Addr, "why", why)
 	if s != nil {
 		s.close(why)
 		n.call(p, 0, func(h Handler) { h.SessionDown(p.inc, why) })
 	}
 	n.call(p, 0, func(h Handler) { h.PeerState(p.inc, Fenced) })
+}
+
+// left reports whether the peer said goodbye and has no session any more: it is gone,
+// and nothing is to be waited for.
+func (n *Node) left(p *remote) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return p.leaving && p.draining && p.sess == nil
+}
+
+// depart fences a peer that left, unless it has come back meanwhile.
+func (n *Node) depart(p *remote) {
+	p.callMu.Lock()
+	defer p.callMu.Unlock()
+	if n.left(p) {
+		n.fenceLocked(p, ErrLeft)
+	}
 }
 
 // remember keeps a fenced peer's status, so that it is told if it returns.

@@ -49,7 +49,10 @@ func (n *Node) Serve(ctx context.Context, lis net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.g.Context(), cancel)()
-	stop := context.AfterFunc(ctx, srv.Stop)
+	stop := context.AfterFunc(ctx, func() {
+		n.sayGoodbye() // Run says it too; whoever is first must not be cut off by the other
+		srv.Stop()
+	})
 	err := srv.Serve(&gate{Listener: lis, n: n})
 	if !stop() {
 		return nil // Serve has waited for Stop

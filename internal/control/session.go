@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tandem-llm/tandem/internal/id"
 	"github.com/tandem-llm/tandem/internal/room"
@@ -37,6 +41,8 @@ type session struct {
 
 	stop    chan struct{} // closed by close
 	done    chan struct{} // closed when reader and writer have ended
+	parted  chan struct{} // closed when the peer has answered our goodbye
+	part    sync.Once
 	running atomic.Int32
 	wake    chan struct{} // one token: there is mail
 	writing atomic.Int64  // Node.now when the current write began, 0 between writes
@@ -47,12 +53,13 @@ type session struct {
 // most one of each, so a peer that sends PINGs without end costs nothing.
 type mail struct {
 	ping, pong, drain bool
+	bye               bool // after drain: a PING with the sequence number goodbye
 	pingSeq, pongSeq  uint64
 	pingAt            int64 // Node.now when pingSeq was made
 }
 
 func newSession(n *Node, addr string, d *dial) *session {
-	return &session{n: n, addr: addr, dial: d,
+	return &session{n: n, addr: addr, dial: d, parted: make(chan struct{}),
 		stop: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
@@ -145,9 +152,26 @@ func (s *session) run() (err error) {
 	s.close(err)
 	s.n.detach(p, s, err)
 	s.ended()
-	s.n.cfg.Log.Info("session down", "peer", p.inc, "addr", s.addr, "err", err)
+	if s.n.left(p) || s.n.ending.Load() || errors.Is(err, ErrForgotten) {
+		s.n.cfg.Log.Debug("session ended", "peer", p.inc, "addr", s.addr, "err", err)
+		s.n.depart(p)
+		return err
+	}
+	s.n.cfg.Log.Info("session down", "peer", p.inc, "addr", s.addr, "err", plain(err))
 	return err
 }
+
+// plain is an error as people read it, without what gRPC puts around it.
+func plain(err error) string {
+	if st, ok := status.FromError(err); ok && st.Code() != codes.OK {
+		return st.Message()
+	}
+	return err.Error()
+}
+
+// goodbye is the sequence number of the PING that says that the node stops once it
+// is answered; ordinary ones count from 1.
+const goodbye = math.MaxUint64
 
 func (s *session) ended() {
 	if s.running.Add(-1) == 0 {
@@ -298,8 +322,16 @@ func (s *session) take(p *remote, b []byte) (good bool, err error) {
 	})
 	switch f.Type {
 	case Ping:
+		if f.Seq == goodbye {
+			s.n.mu.Lock()
+			p.leaving = true
+			s.n.mu.Unlock()
+		}
 		s.post(func(m *mail) { m.pong, m.pongSeq = true, f.Seq })
 	case Pong:
+		if f.Seq == goodbye {
+			s.part.Do(func() { close(s.parted) })
+		}
 		s.mu.Lock()
 		if f.Seq == s.mail.pingSeq {
 			p.rtt.Store(s.n.now() - s.mail.pingAt)

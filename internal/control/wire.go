@@ -32,7 +32,7 @@ import (
 //	           fenced: the incarnation of the receiver that the sender has fenced, 0 if none;
 //	           what the two had with each other before this HELLO is void
 //	REFUSE     str code, str detail
-//	PING, PONG seq u64
+//	PING, PONG seq u64; all ones: goodbye, the sender stops once it has the PONG
 //	DRAIN      nothing
 //	READY      tokens i32, have i32, window i64, digest [16]
 //	COMMIT     chunks u32, sum u64

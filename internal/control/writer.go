@@ -56,6 +56,9 @@ func (s *session) nextMail() (Frame, bool) {
 	case m.drain:
 		m.drain = false
 		return Frame{Type: Drain}, true
+	case m.bye:
+		m.bye = false
+		return Frame{Type: Ping, Seq: goodbye}, true
 	}
 	return Frame{}, false
 }
