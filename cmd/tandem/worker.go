@@ -92,6 +92,11 @@ func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
 	fl.BoolVar(&f.Llama.SWAFull, "swa-full", false, "keep all positions of sliding-window layers")
 	fl.IntVar(&f.Llama.GPULayers, "gpu-layers", 0, "layers on the GPU: 0 none, -1 all")
 	fl.BoolVar(&f.Deterministic, "deterministic", false, "compute each request alone: its text depends on nothing else, at the price of throughput")
+	fl.BoolVar(&f.NoPrefixCache, "no-prefix-cache", false, "compute every prompt whole instead of reusing KV of the same beginning")
+	if role != worker.Prefill {
+		fl.BoolVar(&f.Overcommit, "overcommit", false, "admit more requests than fit at their full length; when cells run out the latest is set aside and goes on later")
+		fl.IntVar(&f.AsideBytes, "aside-bytes", worker.DefaultAsideBytes, "memory for requests set aside")
+	}
 	fl.DurationVar(&f.StepTarget, "step-target", 250*time.Millisecond, "how long one engine call should take at most: a cancel waits about this long")
 	fl.IntVar(&f.ArenaBytes, "arena-bytes", 0, "memory for chunks (default: enough for every slot)")
 	fl.IntVar(&f.MaxQueue, "max-queue", 0, "requests that may wait for memory; more get 429 (default 16384)")

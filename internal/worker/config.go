@@ -30,6 +30,8 @@ const (
 	// DefaultContext is small enough for any machine; --context raises it.
 	DefaultContext = 8192
 	DefaultSlots   = 16
+	// DefaultAsideBytes holds some 14,000 tokens of gemma3-270m.
+	DefaultAsideBytes = 256 << 20
 )
 
 // Config says what a worker process is.
@@ -56,6 +58,9 @@ type Config struct {
 
 	Deterministic bool          // each sequence alone, whole chunks: a text depends on its request only
 	StepTarget    time.Duration // how long one engine call should take at most
+	NoPrefixCache bool          // compute every prompt whole
+	Overcommit    bool          // admit by the prompt and some headroom; set a stream aside when cells run out
+	AsideBytes    int           // memory for streams set aside; DefaultAsideBytes
 	ArenaBytes    int           // memory for chunks; 0: enough for every slot
 	Unpaired      int           // prefill: rooms that compute before READY
 	MaxQueue      int           // requests without resources
@@ -70,6 +75,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.AsideBytes == 0 {
+		c.AsideBytes = DefaultAsideBytes
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -48,6 +48,7 @@ var gaugeHelp = map[string]string{
 	"tandem_transfer_queued_chunks":           "Chunks published and not settled.",
 	"tandem_transfer_links":                   "Data connections that are open.",
 	"tandem_engine_in_call_seconds":           "How long the library call in progress has run.",
+	"sglang:num_retracted_reqs":               "Requests set aside until cells are free.",
 	"tandem_ready":                            "1 if the worker takes requests.",
 	"tandem_prefix_cache_cells":               "KV cells that only ended sequences have; given up when others need them.",
 	"tandem_prefix_cache_sequences":           "Ended sequences whose KV is kept.",
@@ -157,6 +158,7 @@ func (s *Server) gauges(p *parts) map[string]float64 {
 		g["sglang:num_decode_transfer_queue_reqs"] = float64(q.Transfer)
 		g["sglang:num_queue_reqs"] = float64(q.Waiting)
 		g["sglang:num_running_reqs"] = float64(q.Running)
+		g["sglang:num_retracted_reqs"] = float64(p.engine.Load().Aside)
 		g["tandem_rooms_ended_holding_memory"] = float64(rooms[room.Failed])
 	}
 	_, tombstones := p.book()

@@ -103,9 +103,19 @@ func (s *Server) load(g *svc.Group) (unload func(), err error) {
 	}
 	p := &parts{info: backend.Info(), selfTest: selfTest, tokenizing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	p.longest = longestPiece(backend.Tokenizer(), p.info.Vocab)
-	loop := engine.New(engine.Config{Backend: backend, Deterministic: cfg.Deterministic, StepTarget: cfg.StepTarget, Log: cfg.Log})
+	engineCfg := engine.Config{Backend: backend, Deterministic: cfg.Deterministic, StepTarget: cfg.StepTarget, NoPrefixCache: cfg.NoPrefixCache,
+		Overcommit: cfg.Overcommit && cfg.Role != Prefill, Log: cfg.Log}
+	if engineCfg.Overcommit {
+		if engineCfg.Aside, err = kv.NewArena(kv.ArenaConfig{Bytes: cfg.AsideBytes}); err != nil {
+			return func() { _ = backend.Close() }, fmt.Errorf("memory for states set aside: %w", err) // the first error tells
+		}
+	}
+	loop := engine.New(engineCfg)
 	p.engine = loop
 	unload = func() {
+		if engineCfg.Aside != nil {
+			_ = engineCfg.Aside.Close() // as below
+		}
 		if p.arena != nil {
 			_ = p.arena.Close() // unmapping at exit: nobody reads it any more
 		}
