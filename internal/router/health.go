@@ -48,7 +48,7 @@ func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
 		var ne net.Error
 		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
 		r.pool.mu.Lock()
-		was := !w.checked || w.ready
+		was := w.ready // one that has not come up yet is no news
 		w.silent(err, !late)
 		lost := was && !w.ready
 		r.pool.mu.Unlock()
