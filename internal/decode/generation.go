@@ -2,7 +2,6 @@ package decode
 
 import (
 	"sync"
-	"time"
 
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/flight"
@@ -18,14 +17,13 @@ type Generation struct {
 	wake  chan struct{} // cap 1
 	abort func(*room.Cause)
 
-	mu      sync.Mutex
-	tokens  []Out // produced, not yet taken
-	prompt  []Out // log probabilities of the prompt's tokens, if asked for
-	open    bool  // tokens may be seen: the KV they come from is committed
-	ended   bool
-	result  engine.Result
-	cause   *room.Cause
-	firstAt time.Time
+	mu     sync.Mutex
+	tokens []Out // produced, not yet taken
+	prompt []Out // log probabilities of the prompt's tokens, if asked for
+	open   bool  // tokens may be seen: the KV they come from is committed
+	ended  bool
+	result engine.Result
+	cause  *room.Cause
 }
 
 // Out is one token with its log probabilities, nil unless the request asked.

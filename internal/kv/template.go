@@ -164,7 +164,7 @@ func learnSection(r *reader, p0, p1, seq int32) (Section, error) {
 		}
 	}
 	if v := r.u32(); r.ok() && v != 0 {
-		return s, errors.New("V is stored transposed: flash attention is off")
+		return s, errors.New("the values are stored transposed: flash attention is off")
 	}
 	layers := r.u32()
 	if r.ok() && (layers == 0 || layers > maxLayers) {

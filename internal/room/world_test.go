@@ -45,7 +45,6 @@ type node struct {
 	refused  map[id.Room]int
 	evicted  map[id.Room]bool
 	have     map[id.Room]int32 // what decode's cache holds of a room's prompt
-	session  bool
 }
 
 type job struct {

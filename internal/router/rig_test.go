@@ -92,7 +92,6 @@ func (l *memListener) Addr() net.Addr { return &net.TCPAddr{} }
 type fake struct {
 	addr string
 	srv  *http.Server
-	wg   sync.WaitGroup
 
 	mu      sync.Mutex
 	leg     func(w http.ResponseWriter, r *http.Request, c *api.Call) // answers a leg

@@ -83,8 +83,7 @@ type Backend struct {
 	row      int // bytes of KV per position, K and V
 	seqs     []sequence
 	cells    []cell
-	free     []int32 // cells that hold nothing
-	rows     []engine.Row
+	free     []int32     // cells that hold nothing
 	logits   [][]float32 // by row, nil where none were asked for
 	spare    [][]float32
 	scratch  []byte
