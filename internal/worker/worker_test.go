@@ -34,7 +34,7 @@ func serve(t *testing.T, cfg Config) *served {
 	g := svc.New(t.Context(), "serve", cfg.Log)
 	s := &Server{cfg: cfg, self: id.NewIncarnation(), group: g, started: time.Now(), metrics: newMetrics()}
 	s.metrics.server.Store(s)
-	stop, err := s.load(g)
+	unload, err := s.load(g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,9 @@ func serve(t *testing.T, cfg Config) *served {
 		if held, _ := s.parts.Load().engine.Cells(); held != 0 || s.parts.Load().record.Live() != 0 {
 			t.Errorf("%d cells and %d requests are left", held, s.parts.Load().record.Live())
 		}
-		stop()
+		g.Stop(nil)
+		g.Wait()
+		unload()
 	})
 	return &served{srv, s, t}
 }
