@@ -24,7 +24,7 @@ type Book struct {
 
 	counts   [numStates]int // rooms in each state that are not buried
 	drops    map[string]uint64
-	impossed uint64 // cells that the guards exclude and that were reached all the same
+	impossed uint64 // cells that the guards exclude, and sums that cannot be, reached all the same
 
 	now Mono
 	out []Effect
@@ -73,8 +73,8 @@ func (b *Book) Drops() map[string]uint64 {
 	return out
 }
 
-// Impossible returns how often a cell was reached that the guards exclude. It is
-// 0 unless there is a fault in this package.
+// Impossible returns how often a cell was reached that the guards exclude, or a
+// sum that cannot be. It is 0 unless there is a fault in this package.
 func (b *Book) Impossible() uint64 { return b.impossed }
 
 // begin starts a call: time never goes back, effects start empty.

@@ -75,6 +75,10 @@ func (b *Book) Settled(now Mono, room id.Room, gen id.Generation, bytes int, cau
 	if r.State.Live() && r.Gen == gen {
 		r.outstanding -= int64(bytes)
 		r.settled++
+		if r.outstanding < 0 || r.settled > r.published { // settled what was never published
+			b.impossed++
+			b.drops["impossible"]++
+		}
 		r.moved = b.now
 	}
 	switch {

@@ -194,6 +194,11 @@ func Quiet(t testing.TB, p *Prefill, d *Decode) {
 	t.Helper()
 	Until(t, "prefill back at its baseline", func() bool { return idle(p.Counts(), p.Engine, p.Arena) })
 	Until(t, "decode back at its baseline", func() bool { return idle(d.Counts(), d.Engine, d.Arena) })
+	for name, book := range map[string]func() (map[string]uint64, int){"prefill": p.Book, "decode": d.Book} {
+		if drops, _ := book(); drops["impossible"] > 0 {
+			t.Errorf("%s's book met what cannot be: %v", name, drops)
+		}
+	}
 }
 
 func idle(rooms map[room.State]int, e *engine.Loop, a *kv.Arena) bool {
