@@ -86,8 +86,22 @@ func (w *Worker) admitNext() bool {
 		w.early++
 	}
 	w.mu.Unlock()
-	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Admitted(now, j.Room, 0) })
+	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return w.admitted(b, now, r) })
 	return true
+}
+
+// admitted tells the book, once, that a run has its resources. The engine may
+// export its first chunk before the admission loop gets here, and the book must
+// hear of the admission first. Called under the keeper's lock.
+func (w *Worker) admitted(b *room.Book, now room.Mono, r *run) []room.Effect {
+	w.mu.Lock()
+	told := r.told
+	r.told = true
+	w.mu.Unlock()
+	if told {
+		return nil
+	}
+	return b.Admitted(now, r.job.Room, 0)
 }
 
 func admissionCause(err error) *room.Cause {

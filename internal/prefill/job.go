@@ -31,6 +31,7 @@ type run struct {
 	seq *engine.Seq
 
 	early   bool        // counts as unpaired
+	told    bool        // the book knows of the admission
 	free    []*kv.Lease // of the share, unused
 	leases  int         // held in all
 	space   *kv.Lease   // given to the engine, not yet exported

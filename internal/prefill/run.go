@@ -58,7 +58,8 @@ func (r *run) exported(c chunk) {
 		if !current {
 			return nil // of an evicted or stopped run
 		}
-		return b.Exported(now, r.job.Room, c.bytes, c.sum, c.last)
+		fx := w.admitted(b, now, r)
+		return append(fx, b.Exported(now, r.job.Room, c.bytes, c.sum, c.last)...)
 	})
 }
 
