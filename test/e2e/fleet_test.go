@@ -15,6 +15,7 @@ import (
 type spec struct {
 	engine                  backend
 	prefill, decode, router []string // flags of one process
+	unfit                   bool     // the two workers cannot work together
 }
 
 // fleet is a router, a prefill and a decode worker, each a process.
@@ -23,6 +24,7 @@ type fleet struct {
 	engine                  backend
 	router, prefill, decode *process
 	ports                   ports
+	prompts                 int // used by storms
 }
 
 // ports of one fleet: fixed, so that a process can come back on its own.
@@ -43,6 +45,9 @@ func newFleet(t *testing.T, s spec) *fleet {
 	f.decode.spawn(t)
 	f.prefill.awaitReady(t, startTimeout)
 	f.decode.awaitReady(t, startTimeout)
+	if s.unfit {
+		f.router.ready = "/livez"
+	}
 	f.router.start(t)
 	return f
 }

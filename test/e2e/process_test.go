@@ -222,11 +222,17 @@ var errHopeless = errors.New("no use to wait")
 // in time. It returns when it held.
 func until(t *testing.T, what string, within time.Duration, holds func(context.Context) error) time.Time {
 	t.Helper()
+	return untilEvery(t, 10*time.Millisecond, what, within, holds)
+}
+
+// untilEvery is until for a condition that costs much to look at.
+func untilEvery(t *testing.T, pause time.Duration, what string, within time.Duration, holds func(context.Context) error) time.Time {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within+time.Second)
 	defer cancel()
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		err := holds(ctx)

@@ -27,12 +27,13 @@ func TestServeLetsGoOfSixtyStreamsThatVanish(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	crowd, err := vanish.OpenAll(ctx, vanish.Addr(p.url), "/v1/completions", 60, func(i int) []byte {
-		return question{prompt: f.engine.prompt(1200, i), tokens: 2000, label: strconv.Itoa(i)}.body()
+		return question{prompt: f.engine.prompt(1200, i), tokens: 2800, label: strconv.Itoa(i)}.body()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer crowd.Wait()
+	defer crowd.Reset()
 	until(t, "some queued, some prefilling, some decoding", patience, func(ctx context.Context) error {
 		now, err := watch.Scrape(ctx, watched(p))
 		m := now[p.name]

@@ -29,24 +29,46 @@ type storm struct {
 	rush    bool // the next request comes at once, before anything is free again
 }
 
-// rage raises a crowd, waits until some are queued, some prefilling, some
-// transferring and some decoding, kills it, and demands what issue and design
-// promise. It guards against the failure that Tandem exists for: an abort storm
-// after which nothing could be paired any more.
+// rage raises a storm, and another if some phase had ended in the instant between
+// the look and the kill: a storm counts only if it met every phase.
 func (f *fleet) rage(b baseline, s storm) {
+	f.t.Helper()
+	const tries = 4
+	var met []watch.Count
+	for try := range tries {
+		each := s
+		each.name = fmt.Sprintf("%s.%d", s.name, try)
+		phases := f.strike(b, each)
+		if phases.Every() {
+			return
+		}
+		met = append(met, phases)
+	}
+	f.t.Fatalf("%d storms met %v: none met every phase, so this was no test", tries, met)
+}
+
+// strike raises a crowd, waits until some are queued, some prefilling, some
+// transferring and some decoding, kills it, and demands what issue and design
+// promise. It returns how far the streams had come when they were ended. It guards
+// against the failure that Tandem exists for: an abort storm after which nothing
+// could be paired any more.
+func (f *fleet) strike(b baseline, s storm) watch.Count {
 	t := f.t
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	failures := b.failures(t)
 	aborted := f.outcomes("aborted")
+	f.prompts += s.clients // no two alike: a prefix cache would leave nothing to do
+	first := f.prompts
 	crowd, err := vanish.OpenAll(ctx, vanish.Addr(f.router.url), "/v1/completions", s.clients, func(i int) []byte {
-		return question{prompt: f.engine.prompt(s.prompt, i), tokens: s.tokens, label: fmt.Sprintf("%s-%d", s.name, i)}.body()
+		return question{prompt: f.engine.prompt(s.prompt, first+i), tokens: s.tokens, label: fmt.Sprintf("%s-%d", s.name, i)}.body()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer crowd.Wait()
+	defer crowd.Reset()
 	before := f.awaitPhases(s.clients, s.decode)
 	if off := f.scrape().Off(b.gauges); len(off) < 10 {
 		t.Fatalf("under load only these gauges differ from the baseline: they do not show it: %v", off)
@@ -71,9 +93,6 @@ func (f *fleet) rage(b baseline, s storm) {
 	if len(requests) != s.clients {
 		t.Fatalf("the router remembers %d requests of %d", len(requests), s.clients)
 	}
-	if !phases.Every() {
-		t.Fatalf("the storm met %v: not every phase, so this was no test", phases)
-	}
 	for _, r := range requests {
 		if r.Outcome != "aborted" || r.Code != "client_gone" {
 			t.Errorf("request %s ended %s (%s: %s), want aborted", r.Label, r.Outcome, r.Code, r.Detail)
@@ -91,12 +110,14 @@ func (f *fleet) rage(b baseline, s storm) {
 		t.Errorf("a breaker is in state %g", open)
 	}
 	f.alive()
+	return phases
 }
 
 // awaitPhases waits until every phase has some requests, decoding so many.
 func (f *fleet) awaitPhases(clients, decoding int) (seen watch.Count) {
 	f.t.Helper()
-	until(f.t, "some requests in every phase", 30*time.Second, func(ctx context.Context) error {
+	pause := time.Duration(max(10, clients/10)) * time.Millisecond // the lists are long
+	untilEvery(f.t, pause, "some requests in every phase", 30*time.Second, func(ctx context.Context) error {
 		rooms, err := watch.Look(ctx, []string{f.prefill.url}, []string{f.decode.url}, 0)
 		if err != nil {
 			return err
@@ -166,7 +187,7 @@ func TestSixtyStreamsThatVanishAtOnceLeaveNoTrace(t *testing.T) {
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	for i := range 4 {
-		f.rage(b, storm{name: fmt.Sprintf("sixty%d", i), clients: 60, prompt: 1200, tokens: 2000, step: slowStep(4), decode: 1 + 3*i, rush: i%2 > 0})
+		f.rage(b, storm{name: fmt.Sprintf("sixty%d", i), clients: 60, prompt: 1200, tokens: 2800, step: slowStep(4), decode: 1 + 3*i, rush: i%2 > 0})
 	}
 	b.settled(time.Now())
 }
@@ -175,7 +196,7 @@ func TestAThousandStreamsThatVanishAtOnceLeaveNoTrace(t *testing.T) {
 	f := newFleet(t, stormy())
 	b := f.baseline()
 	for i := range 2 {
-		f.rage(b, storm{name: fmt.Sprintf("thousand%d", i), clients: 1000, prompt: 1200, tokens: 2000, step: slowStep(4), decode: 1 + 5*i, rush: i > 0})
+		f.rage(b, storm{name: fmt.Sprintf("thousand%d", i), clients: 1000, prompt: 1200, tokens: 2800, step: slowStep(4), decode: 1 + 5*i, rush: i > 0})
 	}
 	b.settled(time.Now())
 }
@@ -184,10 +205,10 @@ func TestSixtyStreamsThatVanishAtOnceLeaveNoTraceOnARealEngine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, spec{engine: llamaEngine{testmodel.LlamaGQA},
 		prefill: []string{"--slots", "4", "--context", "8192"},
-		decode:  []string{"--slots", "8", "--context", "24576"}})
+		decode:  []string{"--slots", "8", "--context", "32768"}})
 	b := f.baseline()
 	for i := range 3 {
-		f.rage(b, storm{name: fmt.Sprintf("real%d", i), clients: 60, prompt: 1500, tokens: 1500, step: engine.DefaultStepTarget, decode: 1 + i, rush: i%2 > 0})
+		f.rage(b, storm{name: fmt.Sprintf("real%d", i), clients: 60, prompt: 1000, tokens: 3000, step: engine.DefaultStepTarget, decode: 1 + i, rush: i%2 > 0})
 	}
 	b.settled(time.Now())
 }

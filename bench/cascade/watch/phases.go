@@ -45,7 +45,7 @@ func (c Count) String() string {
 // Record is one request as a worker's /debug/rooms shows it.
 type Record struct {
 	RID       id.RID  `json:"rid"`
-	Room      id.Room `json:"room"`
+	Room      id.Room `json:"room,string"`
 	Live      bool    `json:"live"`
 	Outcome   string  `json:"outcome"`
 	Code      string  `json:"code"`
