@@ -1,6 +1,8 @@
 package house
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,8 +54,8 @@ func TestEveryRuleFindsItsBreach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := &Tree{}
-			for path, text := range c.files {
-				tree.Files = append(tree.Files, parse(path, []byte(text)))
+			for _, path := range slices.Sorted(maps.Keys(c.files)) {
+				tree.Files = append(tree.Files, parse(path, []byte(c.files[path])))
 			}
 			var got []string
 			for _, f := range (rule{check: c.rule}).findings(tree) {
