@@ -235,3 +235,21 @@ func TestForeignBytesOnThePortHarmNothing(t *testing.T) {
 		conn.Close()
 	}
 }
+
+func TestAStrangerCannotReplaceARankOfThisProcess(t *testing.T) {
+	r := NewRegistry()
+	own := Registration{RankIP: "127.0.0.1", RankPort: 7001, PageSize: 256, KVCacheDtype: "f16"}
+	if err := r.Register(own); err != nil {
+		t.Fatal(err)
+	}
+	put := httptest.NewRecorder()
+	r.ServeHTTP(put, httptest.NewRequest(http.MethodPut, "/route", strings.NewReader(`{"rank_ip":"127.0.0.1","rank_port":9,"page_size":256,"kv_cache_dtype":"f16"}`)))
+	if put.Code != http.StatusConflict {
+		t.Fatalf("the stranger's PUT was answered %d %s, want 409", put.Code, put.Body)
+	}
+	get := httptest.NewRecorder()
+	r.ServeHTTP(get, httptest.NewRequest(http.MethodGet, "/route?prefill_dp_rank=0&prefill_cp_rank=0&target_tp_rank=0&target_pp_rank=0", nil))
+	if !strings.Contains(get.Body.String(), "7001") {
+		t.Fatalf("decode workers are sent to %s", get.Body)
+	}
+}

@@ -26,6 +26,7 @@ type Registry struct {
 	mu        sync.Mutex
 	topo      topology
 	ranks     map[rank]rankAnswer
+	pinned    map[rank]bool // registered by this process
 	rooms     map[int64]roomRank
 	swept     time.Time
 	withdrawn bool
@@ -38,16 +39,23 @@ type roomRank struct {
 
 // NewRegistry returns a registry without ranks: it answers 503 until they come.
 func NewRegistry() *Registry {
-	return &Registry{ranks: map[rank]rankAnswer{}, rooms: map[int64]roomRank{}}
+	return &Registry{ranks: map[rank]rankAnswer{}, pinned: map[rank]bool{}, rooms: map[int64]roomRank{}}
 }
 
 // ErrWithdrawn answers a registration after Withdraw.
 var ErrWithdrawn = errors.New("this worker is leaving service")
 
-// Register adds a rank, or replaces it: a rank that registers twice is there
+// ErrPinned answers a stranger's registration of a rank that lives in the
+// registry's own process: it would send decode workers to him.
+var ErrPinned = errors.New("this rank registered itself in this process and cannot be replaced from outside")
+
+// Register adds a rank of this process. From then on PUT /route cannot replace it.
+func (r *Registry) Register(reg Registration) error { return r.register(reg, true) }
+
+// register adds a rank, or replaces it: a rank that registers twice is there
 // once. Ranks must agree on the topology: a difference is refused here, where it
 // can be seen, and not when bytes are to move.
-func (r *Registry) Register(reg Registration) error {
+func (r *Registry) register(reg Registration, own bool) error {
 	topo, at, err := reg.place()
 	if err != nil {
 		return err
@@ -61,6 +69,9 @@ func (r *Registry) Register(reg Registration) error {
 	if r.withdrawn {
 		return ErrWithdrawn
 	}
+	if r.pinned[at] && !own {
+		return ErrPinned
+	}
 	_, again := r.ranks[at]
 	if alone := again && len(r.ranks) == 1; len(r.ranks) == 0 || alone {
 		r.topo = topo
@@ -69,6 +80,9 @@ func (r *Registry) Register(reg Registration) error {
 		return fmt.Errorf("topology %+v differs from the one registered before, %+v", topo, r.topo)
 	}
 	r.ranks[at] = a
+	if own {
+		r.pinned[at] = true
+	}
 	return nil
 }
 
@@ -146,7 +160,9 @@ func (r *Registry) put(w http.ResponseWriter, req *http.Request) {
 	if !body(w, req, &reg) {
 		return
 	}
-	switch err := r.Register(reg); {
+	switch err := r.register(reg, false); {
+	case errors.Is(err, ErrPinned):
+		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.Is(err, ErrWithdrawn):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case err != nil:

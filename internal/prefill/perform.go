@@ -84,15 +84,16 @@ func (w *Worker) enqueue(e room.Enqueue) {
 // evict takes an unpaired room's resources back; READY puts it in line again.
 func (w *Worker) evict(e room.Evict) {
 	w.mu.Lock()
-	var seq *engine.Seq
-	if j := w.jobs[e.Room]; j != nil && j.run != nil {
-		j.run.evicted = true
-		seq = j.run.seq
+	j := w.jobs[e.Room]
+	if j == nil || j.run == nil {
+		w.mu.Unlock()
+		return
 	}
+	j.run.evicted = true
+	seq := j.run.seq
 	w.mu.Unlock()
-	if seq != nil {
-		seq.Cancel(room.Because(room.UnpairedTimeout, "evicted: READY did not come"))
-	}
+	seq.Cancel(room.Because(room.UnpairedTimeout, "evicted: READY did not come"))
+	w.freed(j) // the engine may be finished with a short prompt long since: no Done follows
 }
 
 func (w *Worker) publish(e room.Publish) {

@@ -109,8 +109,15 @@ func TestARoomThatComputesEarlyWaitsForReadyInsideItsShare(t *testing.T) {
 }
 
 func TestAnUnpairedRoomIsEvictedAndStillSucceedsWhenItsDecodeComesLate(t *testing.T) {
+	// The short prompt is computed whole before it is evicted, the long one pauses.
+	for _, n := range []int{simChunk, 5 * simChunk} {
+		evictedAndLate(t, n)
+	}
+}
+
+func evictedAndLate(t *testing.T, n int) {
 	p, d := simPair(t, simConfig, Options{Limits: room.Limits{Ready: 50 * time.Millisecond}}, Options{})
-	tokens := prompt(5*simChunk, 1)
+	tokens := prompt(n, 1)
 	rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
 	answer := make(chan *room.Cause, 1)
 	go func() {
