@@ -55,11 +55,14 @@ func (v verdict) String() string {
 }
 
 // judge waits for every answer and demands that each is honest: complete and
-// right, or a clear error no later than within from since.
+// right, or a clear error no later than within from since, plus what other programs
+// took of the machine meanwhile.
 func (c *crowd) judge(since time.Time, within time.Duration) verdict {
 	t := c.fleet.t
 	t.Helper()
+	others := watchOthers(c.fleet.all())
 	c.asking.Wait()
+	within += others.took()
 	v := verdict{codes: map[string]int{}}
 	for i, a := range c.answers {
 		if err := a.honest(c.fleet.known(c.questions[i])); err != nil {

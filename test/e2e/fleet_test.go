@@ -82,7 +82,7 @@ func watched(ps ...*process) []watch.Process {
 	return out
 }
 
-// alive fails the test if a process has ended.
+// alive fails the test if a process has ended or logged a fault of its own.
 func (f *fleet) alive() {
 	f.t.Helper()
 	for _, p := range f.all() {

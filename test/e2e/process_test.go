@@ -117,11 +117,16 @@ func (p *process) gone() bool {
 	}
 }
 
-// alive fails the test if the process has ended.
+// alive fails the test if the process has ended, or has logged a fault of its own.
 func (p *process) alive(t *testing.T) {
 	t.Helper()
 	if p.gone() {
 		t.Fatalf("%s has ended: %v", p.name, p.state)
+	}
+	for line := range strings.Lines(p.log.all()) {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "msg=panic") {
+			t.Errorf("%s logged: %.1000s", p.name, line)
+		}
 	}
 }
 
