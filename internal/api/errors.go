@@ -45,6 +45,7 @@ var rows = []Row{
 	{room.BadRequest, 400, typeInvalid, 0, "the body is not what the API takes", "Correct the field that the message names."},
 	{room.ModelNotFound, 404, typeInvalid, 0, "no worker serves this model", "GET /v1/models lists the models there are; a body without a model takes any."},
 	{room.TooLong, 400, typeInvalid, 0, "prompt and max_tokens exceed the context: shorten the prompt or lower max_tokens", "The operator sets the context with --context."},
+	{room.AnswerTooLarge, 400, typeInvalid, 0, "the answer is larger than the router relays", "Ask for less: lower max_tokens, n or top_logprobs, or stream the answer of an OpenAI route."},
 	{room.Poisoned, 422, typeInvalid, 0, "two workers in a row died while they served this request", "Do not send it again; report it with its rid."},
 	{room.DuplicateRoom, 409, typeInvalid, 0, "the room is live already", "Send every attempt with a new bootstrap_room."},
 	{room.RoomTaken, 409, typeInvalid, 0, "another decode worker has this room", "Send every attempt with a new bootstrap_room."},

@@ -41,6 +41,19 @@ const (
 	MaxChoices = 16
 	MaxPrompts = 256
 	MaxBatch   = 512
+	// MaxAnswer bounds what a body may ask for, in bytes of an answer that is not a
+	// stream: the router keeps such an answer whole, as it may have to try again. A
+	// stream of /generate repeats all of a choice in every event: there it is
+	// MaxEvent for one choice.
+	MaxAnswer = 64 << 20
+	// AnswerToken is what a generated token is taken to need of an answer, in bytes:
+	// 4 to 8 of text with its escapes, 7 of its id. AnswerLog is the same of a log
+	// probability, "[-12.345678,128000,\"text\"],", and AnswerLogChat of chat's form,
+	// which has names and spells every byte as a number. A model whose tokens are
+	// longer may still end at the router, as answer_too_large.
+	AnswerToken   = 16
+	AnswerLog     = 48
+	AnswerLogChat = 128
 	// MaxStops is OpenAI's bound of stop; MaxStopsGenerate is /generate's.
 	// MaxStopBytes bounds one: that much text is held back.
 	MaxStops         = 4

@@ -205,5 +205,36 @@ func (f *fields) check(c *Call) {
 	if c.NoText && c.Params.MinTokens > 0 {
 		f.bad("min_tokens", "%d tokens cannot be generated with max_tokens 0", c.Params.MinTokens)
 	}
+	f.answer(c)
 	c.Local = c.Batch != nil || c.PromptLogprobs > 0
+}
+
+// answer refuses what would make an answer larger than the router relays: better
+// before it is computed than after.
+func (f *fields) answer(c *Call) {
+	perToken := int64(AnswerToken)
+	logs := 0 // of one token: its own, and the likeliest
+	if c.Logprobs {
+		logs = c.Params.Logprobs
+		perLog := int64(AnswerLog)
+		if c.Kind == Chat {
+			perLog = AnswerLogChat
+		}
+		perToken += perLog * int64(1+logs) // a token that is among the likeliest is there twice
+	}
+	choices, most := int64(c.Choices()), int64(MaxAnswer)
+	if c.Stream {
+		if c.Kind != Generate {
+			return // each event holds a few tokens, and nothing keeps them
+		}
+		choices, most = 1, MaxEvent
+	}
+	name := "max_tokens"
+	if c.Kind == Generate {
+		name = "sampling_params.max_new_tokens"
+	}
+	if bytes := choices * int64(c.Params.MaxTokens) * perToken; bytes > most { // below 2^24 · 512 · 2^12: no overflow
+		f.bad(name, "%d choices of %d tokens with %d log probabilities each make an answer of up to %d bytes, above the limit of %d: %d tokens fit",
+			choices, c.Params.MaxTokens, logs, bytes, most, most/(choices*perToken))
+	}
 }

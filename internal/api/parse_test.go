@@ -63,6 +63,36 @@ func TestAGenerateBodyAndItsLegBecomeACall(t *testing.T) {
 	}
 }
 
+// Sixteen choices with twenty log probabilities of each token were computed to their
+// end, and then were more than the router relays.
+func TestAnAnswerThatTheRouterCannotRelayIsRefusedBeforeItIsComputed(t *testing.T) {
+	const chat = `{"messages":[{"role":"user","content":"x"}],"logprobs":true,"top_logprobs":20,`
+	for _, x := range []struct {
+		kind Kind
+		body string
+		want string // "": it is taken
+	}{
+		{Chat, chat + `"n":16,"max_tokens":8192}`, "max_tokens: 16 choices of 8192 tokens with 21 log probabilities each make an answer of up to 371195904 bytes, above the limit of 67108864: 1481 tokens fit"},
+		{Chat, chat + `"n":16,"max_tokens":1481}`, ""},
+		{Chat, chat + `"n":16,"max_tokens":1482}`, "1481 tokens fit"},
+		{Chat, chat + `"n":16,"max_tokens":8192,"stream":true}`, ""},
+		{Chat, chat + `"max_tokens":8192}`, ""},
+		{Completion, `{"prompt":"x","max_tokens":1048576}`, ""},
+		{Completion, `{"prompt":"x","n":16,"max_tokens":1048576}`, "above the limit of 67108864"},
+		{Generate, `{"text":"x","sampling_params":{"max_new_tokens":131072},"stream":true}`, ""},
+		{Generate, `{"text":"x","return_logprob":true,"top_logprobs_num":20,"sampling_params":{"max_new_tokens":131072},"stream":true}`,
+			"sampling_params.max_new_tokens: 1 choices of 131072 tokens with 21 log probabilities each make an answer of up to 140509184 bytes, above the limit of 8388608: 7825 tokens fit"},
+	} {
+		_, cause := Parse(x.kind, []byte(x.body), Limits{})
+		switch {
+		case x.want == "" && cause != nil:
+			t.Errorf("%s: %v", x.body, cause)
+		case x.want != "" && (cause == nil || cause.Code != room.BadRequest || !strings.Contains(cause.Detail, x.want)):
+			t.Errorf("%s: %v, want %q", x.body, cause, x.want)
+		}
+	}
+}
+
 func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
 	const msg = `"messages":[{"role":"user","content":"x"}]`
 	for _, x := range []struct {

@@ -43,6 +43,7 @@ const (
 	QueueFull            Code = "queue_full"            // too many requests wait already
 	Draining             Code = "draining"              // the worker takes no new rooms
 	TooLong              Code = "too_long"              // prompt + max_tokens exceeds the context
+	AnswerTooLarge       Code = "answer_too_large"      // the answer is larger than the router relays
 	BadRequest           Code = "bad_request"           // the body is not what the API takes
 	ModelNotFound        Code = "model_not_found"       // no worker serves the model that the body names
 	DuplicateRoom        Code = "duplicate_room"        // the room is live already
@@ -81,6 +82,7 @@ var classes = map[Code]class{
 	QueueFull:            {Rejected, true},
 	Draining:             {Rejected, true},
 	TooLong:              {Rejected, false},
+	AnswerTooLarge:       {Rejected, false}, // by a limit of ours: no worker is to blame, and another would answer the same
 	BadRequest:           {Rejected, false},
 	ModelNotFound:        {Rejected, false},
 	DuplicateRoom:        {Rejected, false},

@@ -134,7 +134,7 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 		case err != nil:
 			return lost(ctx, w, err, true)
 		case len(body) > maxWhole:
-			return &legError{cause: room.Because(room.Protocol, "the decode worker's answer is above the limit of %d bytes", maxWhole)}
+			return &legError{cause: room.Because(room.AnswerTooLarge, "the answer is above the limit of %d bytes", maxWhole)}
 		case len(body) == 0:
 			return &legError{cause: room.Because(room.Protocol, "the decode worker's answer is empty")}
 		case !give(step{whole: &whole{resp.StatusCode, contentType, body}, tokens: completionTokens(body)}):
@@ -147,6 +147,9 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out ch
 		e, err := events.Next()
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return &legError{cause: room.Because(room.PeerGone, "the decode worker's stream broke off before its end"), died: true}
+		}
+		if errors.Is(err, api.ErrEventTooLong) { // our limit: the worker lives and did as it was asked
+			return &legError{cause: room.Because(room.AnswerTooLarge, "an event of the stream is above the limit of %d bytes", api.MaxEvent)}
 		}
 		if err != nil {
 			return lost(ctx, w, err, true)

@@ -54,10 +54,28 @@ func layout(i serverInfo) string {
 	return i.Layout + " (" + i.LayoutWords + ")"
 }
 
+// avoid is how little a request wants the workers of its earlier attempts: one that
+// served it beside a worker which died may well be dying too, as machines fail whole.
+// A pair without any of them is best, then the one with the least sum: two that were
+// only tried before one that is to blame.
+type avoid map[*worker]int
+
+const (
+	tried  = 1
+	blamed = 3 // above both of a pair that were tried
+)
+
+// add counts one attempt that failed.
+func (a avoid) add(x pair, blame *worker) {
+	a[x.prefill], a[x.decode] = max(a[x.prefill], tried), max(a[x.decode], tried)
+	if blame != nil {
+		a[blame] = blamed
+	}
+}
+
 // pick selects the usable pair with the fewest requests in flight that serves the
-// model ("": any), on workers other than those in not if there are such, and counts
-// it.
-func (p *pool) pick(now time.Time, model string, not map[*worker]bool) (pair, *room.Cause) {
+// model ("": any), of those that not wants least avoided, and counts it.
+func (p *pool) pick(now time.Time, model string, not avoid) (pair, *room.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn++
@@ -75,15 +93,18 @@ func (p *pool) pick(now time.Time, model string, not map[*worker]bool) (pair, *r
 	return best, nil
 }
 
+// untried says that there is a pair for the model without any worker in not.
+func (p *pool) untried(now time.Time, model string, not avoid) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, found := p.least(now, model, not)
+	return found && not[x.prefill] == 0 && not[x.decode] == 0
+}
+
 // least looks at every pair of usable workers.
-func (p *pool) least(now time.Time, model string, not map[*worker]bool) (best pair, found bool) {
-	cost := func(x pair) (failed, load int) {
-		for _, w := range []*worker{x.prefill, x.decode} {
-			if not[w] {
-				failed++
-			}
-		}
-		return failed, x.prefill.inFlight + x.decode.inFlight
+func (p *pool) least(now time.Time, model string, not avoid) (best pair, found bool) {
+	cost := func(x pair) (avoided, load int) {
+		return not[x.prefill] + not[x.decode], x.prefill.inFlight + x.decode.inFlight
 	}
 	decodes := p.rotated(p.decodes, now)
 	decodes = slices.DeleteFunc(decodes, func(w *worker) bool { return model != "" && w.info.Model != "" && w.info.Model != model })
@@ -244,6 +265,14 @@ func (p *pool) unreachable(w *worker, err error) (first bool) {
 	first = w.ready
 	w.unreachable(err, time.Now())
 	return first
+}
+
+// gone says that a worker's process has ended since then: a new connection to it was
+// refused. A connection that broke, or silence, alone does not say that.
+func (p *pool) gone(w *worker, since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !w.refused.Before(since)
 }
 
 // draining marks a worker that said so itself before its health did.

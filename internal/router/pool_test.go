@@ -37,7 +37,7 @@ func TestABurstIsSpreadBecauseSelectionCounts(t *testing.T) {
 
 func TestAPickAvoidsWorkersThatFailedTheRequestIfThereAreOthers(t *testing.T) {
 	p := usablePool(3, 1)
-	not := map[*worker]bool{p.prefills[0]: true, p.decodes[0]: true}
+	not := avoid{p.prefills[0]: blamed, p.decodes[0]: tried}
 	for i := range p.prefills {
 		p.prefills[i].inFlight = 10 * i // the failed one is the least loaded
 	}

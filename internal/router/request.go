@@ -136,7 +136,7 @@ func (r *Router) timeout(q *http.Request) (time.Duration, *room.Cause) {
 type outcome struct {
 	cause   *room.Cause
 	who     string
-	died    bool               // a worker that had the request died
+	died    bool               // the connection to a worker that had the request, blame, broke
 	refused bool               // a worker that never had it does not listen
 	private string             // what of the cause is not for the client
 	acks    [2]<-chan struct{} // nil, or closes when a leg's abort is acknowledged
@@ -152,8 +152,9 @@ func (o outcome) told() *room.Cause {
 // attempts tries pairs until one succeeds or trying again is not allowed: after
 // the first byte, for a cause that another pair cannot mend, or once too often.
 func (rq *request) attempts() outcome {
-	not := map[*worker]bool{}
-	deaths := 0
+	not := avoid{}
+	deaths := 0 // in a row, of workers that had the request
+	lost := false
 	var last outcome
 	for n := 1; ; n++ {
 		if rq.ctx.Err() != nil { // aborted while it was read
@@ -167,28 +168,36 @@ func (rq *request) attempts() outcome {
 			}
 			return outcome{cause: cause, who: whoRouter}
 		}
+		sent := time.Now()
 		last = rq.attempt(p)
 		if last.cause.Code == room.Done {
 			return last
 		}
-		if last.died {
+		not.add(p, last.blame)
+		lost = lost || last.cause.Outcome() == room.PeerLost
+		again := !rq.sse.Started() && last.cause.Retryable() && rq.ctx.Err() == nil && (n < rq.cfg.Attempts ||
+			// Workers that die in a row may take every try along: with two that had no
+			// part in it, one more is worth it. Who wants no retry gets none.
+			n == rq.cfg.Attempts && n > 1 && lost && rq.pool.untried(time.Now(), rq.model(), not))
+		if !again && !(last.died && deaths > 0) {
+			return last
+		}
+		if cause := rq.await(last.acks); cause != nil {
+			last.cause, last.who = cause, whoOf(cause)
+			return last
+		}
+		// The abort went over a new connection: whether that was refused tells a
+		// death from a connection that broke.
+		if last.died && last.blame != nil && rq.pool.gone(last.blame, sent) {
 			deaths++
+		} else {
+			deaths = 0
 		}
 		if deaths > 1 {
 			last.cause = room.Because(room.Poisoned, "%d workers in a row died with this request, the last by %v", deaths, last.cause)
 			return last
 		}
-		if rq.sse.Started() || n >= rq.cfg.Attempts || !last.cause.Retryable() || rq.ctx.Err() != nil {
-			return last
-		}
-		switch {
-		case last.blame != nil:
-			not[last.blame] = true
-		case !last.refused: // who refused is out of rotation
-			not[p.prefill], not[p.decode] = true, true
-		}
-		if cause := rq.await(last.acks); cause != nil {
-			last.cause, last.who = cause, whoOf(cause)
+		if !again {
 			return last
 		}
 		rq.metrics.retries.Inc()

@@ -207,7 +207,7 @@ func TestARetryWaitsForTheAbortButNotForLong(t *testing.T) {
 func TestARequestThatTwoWorkersDiedOfIsPoisoned(t *testing.T) {
 	inBubble(t, 3, 1, nil, func(t *testing.T, g *rig) {
 		for _, p := range g.ps {
-			p.set(cut)
+			p.set(p.dies)
 		}
 		g.ds[0].set(hang)
 		if a := g.post(streamBody); a.status != 422 || a.code() != string(room.Poisoned) {
