@@ -218,7 +218,7 @@ func TestABodyIsReadToItsEndOrRefused(t *testing.T) {
 		if x.encoding != "" {
 			r.Header.Set("Content-Encoding", x.encoding)
 		}
-		body, cause := ReadBody(httptest.NewRecorder(), r, 4, 0)
+		body, _, cause := ReadBody(httptest.NewRecorder(), r, 4, 0)
 		if x.want == "" && (cause != nil || string(body) != x.body) || x.want != "" && (cause == nil || !strings.Contains(cause.Detail, x.want)) {
 			t.Errorf("%+v: %q %v", x, body, cause)
 		}

@@ -58,7 +58,7 @@ func (rq *request) attempt(p pair) outcome {
 	a.withdrawP, a.withdrawD = withdrawP, withdrawD
 
 	if local { // decode computes the prompt itself; its body is the client's own
-		bodyD = rq.body.Bytes
+		bodyD = upstream.Parts{rq.body.Bytes}
 		a.saidP = true
 		withdrawP(nil)
 		rq.pool.release(p.prefill)

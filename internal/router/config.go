@@ -66,6 +66,7 @@ type Config struct {
 	DefaultDeadline time.Duration      // of a request without X-Tandem-Timeout-Ms; DefaultDeadline
 	MaxDeadline     time.Duration      // cap of X-Tandem-Timeout-Ms; DefaultMaxDeadline
 	MaxBody         int64              // bytes of a request's body; api.DefaultMaxBody
+	Bodies          *api.BodyBudget    // bytes of all bodies in flight; api.Bodies, the process's
 	BodyTimeout     time.Duration      // for a body to arrive; api.DefaultBodyTimeout
 	WriteTimeout    time.Duration      // of one write to a client; api.WriteTimeout
 	Heartbeat       time.Duration      // longest silence on a stream; api.Heartbeat
@@ -86,6 +87,7 @@ func (c Config) withDefaults() Config {
 	c.DefaultDeadline = cmp.Or(c.DefaultDeadline, DefaultDeadline)
 	c.MaxDeadline = cmp.Or(c.MaxDeadline, DefaultMaxDeadline)
 	c.MaxBody = cmp.Or(c.MaxBody, api.DefaultMaxBody)
+	c.Bodies = cmp.Or(c.Bodies, api.Bodies)
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, api.DefaultBodyTimeout)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, api.WriteTimeout)
 	c.Heartbeat = cmp.Or(c.Heartbeat, api.Heartbeat)

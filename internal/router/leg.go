@@ -13,6 +13,7 @@ import (
 
 	"github.com/tandem-llm/tandem/internal/api"
 	"github.com/tandem-llm/tandem/internal/room"
+	"github.com/tandem-llm/tandem/internal/router/upstream"
 )
 
 // legError is how a leg failed.
@@ -32,15 +33,17 @@ func (e *legError) outcome(who string, blame *worker) outcome {
 // post sends one leg and returns its answer's head if that is 2xx. The
 // transport sends it once more if a kept-alive connection turns out closed
 // before any byte of an answer: only then is it sure to be no second request.
-func (rq *request) post(ctx context.Context, w *worker, body []byte) (*http.Response, *legError) {
+func (rq *request) post(ctx context.Context, w *worker, body upstream.Parts) (*http.Response, *legError) {
 	var wrote atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(i httptrace.WroteRequestInfo) { wrote.Store(wrote.Load() || i.Err == nil) },
 	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+rq.kind.Path(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+rq.kind.Path(), body.Reader())
 	if err != nil {
 		return nil, &legError{cause: room.Because(room.Bug, "the request to the %s worker could not be made", w.role), private: err.Error()}
 	}
+	req.ContentLength = body.Len()
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.Reader()), nil }
 	for k, v := range rq.header {
 		req.Header[k] = v
 	}
@@ -80,7 +83,7 @@ func lost(ctx context.Context, w *worker, err error, had bool) *legError {
 }
 
 // prefillLeg runs to the end of prefill's answer.
-func (rq *request) prefillLeg(ctx context.Context, w *worker, body []byte) *legError {
+func (rq *request) prefillLeg(ctx context.Context, w *worker, body upstream.Parts) *legError {
 	resp, failed := rq.post(ctx, w, body)
 	if failed != nil {
 		return failed
@@ -110,7 +113,7 @@ type whole struct {
 
 // decodeLeg hands decode's answer over, step by step, until it ends or ctx does.
 // It returns how it failed, nil if the answer came to its own end.
-func (rq *request) decodeLeg(ctx context.Context, w *worker, body []byte, out chan<- step) *legError {
+func (rq *request) decodeLeg(ctx context.Context, w *worker, body upstream.Parts, out chan<- step) *legError {
 	give := func(s step) bool {
 		select {
 		case out <- s:

@@ -58,12 +58,17 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request, kind api.Kind) {
 		}
 	}()
 	w.Header().Set("X-Tandem-Rid", string(rq.rec.r.RID))
-	bytes, cause := api.ReadBody(w, q, r.cfg.MaxBody, min(r.cfg.BodyTimeout, limit))
+	bytes, done, cause := r.cfg.Bodies.Read(w, q, r.cfg.MaxBody, min(r.cfg.BodyTimeout, limit))
+	defer done() // a retry sends it again
 	if cause == nil {
 		rq.body, cause = upstream.Examine(rq.kind, bytes)
 	}
 	if cause != nil {
-		rq.end(outcome{cause: cause, who: whoClient})
+		who := whoClient
+		if cause.Code == room.QueueFull {
+			who = whoRouter
+		}
+		rq.end(outcome{cause: cause, who: who})
 		return
 	}
 	rq.rec.update(func(rec *Record, _ float64) {
@@ -78,6 +83,8 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request, kind api.Kind) {
 			rq.header[h] = v
 		}
 	}
+	base, unwatch := api.Watch(base, q)
+	defer unwatch()
 	ctx, cancel := context.WithDeadlineCause(base, rq.deadline, room.Because(room.Deadline, "not finished within %v", limit))
 	defer cancel()
 	rq.ctx = ctx

@@ -129,7 +129,8 @@ func (r *Router) model(w http.ResponseWriter, q *http.Request) {
 // by the client's own, and answers how many it ended: requests that came to another
 // end first do not count.
 func (r *Router) abort(w http.ResponseWriter, q *http.Request) {
-	body, cause := api.ReadBody(w, q, maxAbortBody, 0)
+	body, done, cause := api.AbortBodies.Read(w, q, maxAbortBody, 0)
+	defer done()
 	if cause != nil {
 		api.WriteError(w, cause)
 		return

@@ -21,7 +21,8 @@ const abortGrace = time.Second
 
 // generate serves the three generating routes.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, p *parts, kind api.Kind) {
-	body, cause := api.ReadBody(w, r, 0, 0)
+	body, done, cause := api.ReadBody(w, r, 0, 0)
+	defer done() // the call's texts are the body's
 	if cause != nil {
 		api.WriteError(w, cause)
 		return
@@ -43,7 +44,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, p *parts, kind
 		api.WriteError(w, room.Because(room.BadRequest, "model: %.80q is not served here, %q is", m, p.info.Model))
 		return
 	}
-	ctx, cancel, due := deadline(r.Context(), call)
+	watched, stop := api.Watch(r.Context(), r)
+	defer stop()
+	ctx, cancel, due := deadline(watched, call)
 	defer cancel()
 	prompts, cause := p.tokenize(ctx, call)
 	if cause != nil {

@@ -95,7 +95,8 @@ func (s *Server) loaded(f func(http.ResponseWriter, *http.Request, *parts)) http
 
 // abort ends requests by their exact ids.
 func (s *Server) abort(w http.ResponseWriter, r *http.Request, p *parts) {
-	body, cause := api.ReadBody(w, r, maxAbortBody, 0)
+	body, done, cause := api.AbortBodies.Read(w, r, maxAbortBody, 0)
+	defer done()
 	if cause != nil {
 		api.WriteError(w, cause)
 		return

@@ -12,7 +12,8 @@ import (
 
 // tokenizeText says what tokens a prompt or a chat has.
 func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, p *parts) {
-	body, cause := api.ReadBody(w, r, 0, 0)
+	body, done, cause := api.ReadBody(w, r, 0, 0)
+	defer done()
 	var call *api.TokenizeCall
 	if cause == nil {
 		call, cause = api.ParseTokenize(body)
@@ -37,7 +38,8 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, p *parts) 
 
 // detokenize returns tokens' text.
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, p *parts) {
-	body, cause := api.ReadBody(w, r, 0, 0)
+	body, done, cause := api.ReadBody(w, r, 0, 0)
+	defer done()
 	var ids []int32
 	if cause == nil {
 		ids, cause = api.ParseDetokenize(body)

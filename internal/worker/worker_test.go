@@ -38,7 +38,9 @@ func serve(t *testing.T, cfg Config) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(s.Handler())
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = api.NewServer(t.Context(), s.Handler(), slog.NewLogLogger(slog.DiscardHandler, 0))
+	srv.Start()
 	t.Cleanup(func() {
 		srv.Close()
 		if held, _ := s.parts.Load().engine.Cells(); held != 0 || s.parts.Load().record.Live() != 0 {

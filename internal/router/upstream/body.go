@@ -61,25 +61,24 @@ func text(value []byte) (s string) {
 	return s
 }
 
-// With returns a copy of the body in which rid, if the client sent one, is
-// replaced by rid's JSON and the members in fields (`"a":1,"b":2`) are appended; every
-// other byte is as the client wrote it. Without a rid of the client's it is the
-// first appended.
-func (b *Body) With(rid, fields string) []byte {
-	out := make([]byte, 0, b.end+len(rid)+len(fields)+16)
+// With returns the body in which rid, if the client sent one, is replaced by rid's
+// JSON and the members in fields (`"a":1,"b":2`) are appended; every other byte is as
+// the client wrote it. Without a rid of the client's it is the first appended. The
+// client's bytes are shared, not copied.
+func (b *Body) With(rid, fields string) Parts {
+	var out Parts
 	if b.ridB > 0 {
-		out = append(out, b.Bytes[:b.ridA]...)
-		out = append(out, rid...)
-		out = append(out, b.Bytes[b.ridB:b.end]...)
+		out = Parts{b.Bytes[:b.ridA], []byte(rid), b.Bytes[b.ridB:b.end]}
 	} else {
-		out = append(out, b.Bytes[:b.end]...)
+		out = Parts{b.Bytes[:b.end]}
 	}
+	var tail []byte
 	if !b.empty {
-		out = append(out, ',')
+		tail = append(tail, ',')
 	}
 	if b.ridB == 0 {
-		out = append(append(append(out, `"rid":`...), rid...), ',')
+		tail = append(append(append(tail, `"rid":`...), rid...), ',')
 	}
-	out = append(out, fields...)
-	return append(out, '}')
+	tail = append(tail, fields...)
+	return append(out, append(tail, '}'))
 }

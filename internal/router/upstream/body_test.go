@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,12 @@ var leg = Leg{RID: "td-1", Room: 42, BootstrapHost: "10.0.0.1", BootstrapPort: 8
 
 const appended = `"rid":"td-1","bootstrap_host":"10.0.0.1","bootstrap_port":8998,"bootstrap_room":42,"tandem_request_time":1700000000,"tandem_remaining_ms":1500}`
 
+// bodies returns both legs' as they are sent.
+func bodies(b *Body) (prefill, decode []byte) {
+	p, d := Tandem{}.Bodies(b, leg)
+	return bytes.Join(p, nil), bytes.Join(d, nil)
+}
+
 func TestTheLegsFieldsAreAppendedAndNothingElseChanges(t *testing.T) {
 	for in, want := range map[string]string{
 		`{}`: `{` + appended,
@@ -28,7 +35,7 @@ func TestTheLegsFieldsAreAppendedAndNothingElseChanges(t *testing.T) {
 			t.Errorf("%s: %v", in, cause)
 			continue
 		}
-		p, d := Tandem{}.Bodies(b, leg)
+		p, d := bodies(b)
 		if string(p) != want || !bytes.Equal(p, d) || !json.Valid(p) {
 			t.Errorf("%s\n got %s\nwant %s", in, p, want)
 		}
@@ -63,7 +70,7 @@ func TestAnyObjectKeepsItsBytes(t *testing.T) {
 		if cause != nil {
 			t.Skip("it drew a field of the router's")
 		}
-		out, _ := Tandem{}.Bodies(b, leg)
+		out, _ := bodies(b)
 		if b.ridB == 0 && !bytes.HasPrefix(out, in[:bytes.LastIndexByte(in, '}')]) {
 			t.Fatalf("bytes changed:\n%s\n%s", in, out)
 		}
@@ -72,6 +79,32 @@ func TestAnyObjectKeepsItsBytes(t *testing.T) {
 			t.Fatalf("%s: %v", out, err)
 		}
 	})
+}
+
+func TestTheLegsShareTheClientsBytes(t *testing.T) {
+	for _, rid := range []string{``, `"rid":"mine",`} {
+		in := []byte(`{` + rid + `"prompt":"` + strings.Repeat("words ", 100_000) + `"}`)
+		b, cause := Examine(api.Chat, in)
+		if cause != nil {
+			t.Fatal(cause)
+		}
+		p, d := Tandem{}.Bodies(b, leg)
+		own := 0 // bytes that are not the client's
+		for _, part := range append(append(Parts{}, p...), d...) {
+			if len(part) < 1000 {
+				own += len(part)
+			} else if &part[len(part)-1] != &in[len(in)-2] {
+				t.Errorf("%d bytes were copied", len(part))
+			}
+		}
+		read, err := io.ReadAll(p.Reader())
+		if whole, _ := bodies(b); err != nil || !bytes.Equal(read, whole) || p.Len() != int64(len(whole)) {
+			t.Errorf("%d bytes are read, %d announced, of %d: %v", len(read), p.Len(), len(whole), err)
+		}
+		if own > 1000 {
+			t.Errorf("%d bytes are the legs' own", own)
+		}
+	}
 }
 
 func BenchmarkALongPrompt(b *testing.B) {

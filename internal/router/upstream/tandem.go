@@ -14,7 +14,7 @@ type Tandem struct{}
 func (Tandem) Name() string { return "tandem" }
 
 // Bodies returns one body for both legs.
-func (Tandem) Bodies(body *Body, leg Leg) (prefill, decode []byte) {
+func (Tandem) Bodies(body *Body, leg Leg) (prefill, decode Parts) {
 	fields := `"bootstrap_host":` + strconv.Quote(leg.BootstrapHost) +
 		`,"bootstrap_port":` + strconv.Itoa(leg.BootstrapPort) +
 		`,"bootstrap_room":` + leg.Room.String() +

@@ -23,8 +23,8 @@ type Connector interface {
 	Name() string
 
 	// Bodies returns what prefill and decode are sent for a client's body. The
-	// body is not changed, and both results may be the same memory.
-	Bodies(body *Body, leg Leg) (prefill, decode []byte)
+	// body is not changed, and both results may share its memory and each other's.
+	Bodies(body *Body, leg Leg) (prefill, decode Parts)
 
 	// DecodeEarly says whether decode may be sent before prefill has answered.
 	DecodeEarly() bool
