@@ -25,6 +25,7 @@ const (
 // Other limits.
 const (
 	healthTimeout   = time.Second            // of one health check
+	ownLag          = 500 * time.Millisecond // a check that took so much longer than its timeout says that this process was starved
 	suspectAfter    = 2                      // failed checks in a row until no new rooms: within 3 s
 	fenceAfter      = 4                      // failed checks in a row until a worker's requests end: within 5 s
 	dialTimeout     = 2 * time.Second        // a worker is near or dead

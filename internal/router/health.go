@@ -41,12 +41,16 @@ func (r *Router) watch(ctx context.Context, w *worker, l *svc.Loop) error {
 func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
 	began := time.Now()
 	code, body, err := get(ctx, client, w.url+"/health")
+	took := time.Since(began)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		var ne net.Error
 		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
+		if late && (took > healthTimeout+ownLag || w.heardLately()) {
+			return // this process was starved itself, or the worker answers legs all the while
+		}
 		r.pool.mu.Lock()
 		was := w.ready // one that has not come up yet is no news
 		w.silent(err, !late)

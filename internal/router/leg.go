@@ -148,6 +148,9 @@ func (rq *request) decodeLeg(ctx context.Context, w *worker, body upstream.Parts
 	events := api.NewEventReader(resp.Body, 0)
 	for {
 		e, err := events.Next()
+		if err == nil {
+			w.hear()
+		}
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return &legError{cause: room.Because(room.PeerGone, "the decode worker's stream broke off before its end"), died: true}
 		}

@@ -188,3 +188,32 @@ func TestNoErrorOfANetworkReachesAClient(t *testing.T) {
 		}
 	})
 }
+
+func TestAWorkerThatComesBackAsAnotherProcessStartsWithoutBlame(t *testing.T) {
+	w := &worker{}
+	for range breakerFailures {
+		w.breaker.failure(time.Now(), room.Because(room.PeerGone, "died"))
+	}
+	w.learn(serverInfo{Incarnation: "a"}, nil)
+	if w.breaker.allows(time.Now()) {
+		t.Fatal("the breaker closed without a restart")
+	}
+	p := &pool{pairs: map[pair]*breaker{{prefill: w}: {}, {decode: w}: {}, {}: {}}}
+	if !w.learn(serverInfo{Incarnation: "b"}, nil) || !w.breaker.allows(time.Now()) {
+		t.Fatal("the breaker is open for a process that failed nothing")
+	}
+	if p.forget(w); len(p.pairs) != 1 {
+		t.Fatalf("%d pairs are remembered, want the one of others", len(p.pairs))
+	}
+}
+
+func TestAWorkerWhoseLegsAnswerIsNotFencedForALateHealthCheck(t *testing.T) {
+	w := &worker{}
+	if w.heardLately() {
+		t.Fatal("a worker was heard that never spoke")
+	}
+	w.hear()
+	if !w.heardLately() {
+		t.Fatal("bytes of a leg are no sign of life")
+	}
+}

@@ -158,6 +158,16 @@ func (p *pool) none(now time.Time, model string) *room.Cause {
 	return room.Because(room.NoPair, "%s", strings.Join(append([]string{what}, why...), "; "))
 }
 
+// forget forgets what the pairs of a worker that came back as another process
+// have failed.
+func (p *pool) forget(w *worker) {
+	for x := range p.pairs {
+		if x.prefill == w || x.decode == w {
+			delete(p.pairs, x)
+		}
+	}
+}
+
 // apart lists the pairs of usable workers that are not used together.
 func (p *pool) apart(now time.Time) (out []pair) {
 	p.each(now, func(x pair, why reason) {

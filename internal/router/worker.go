@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,6 +46,8 @@ type worker struct {
 	breaker  breaker
 	inFlight int
 
+	heard atomic.Pointer[time.Time] // when a leg last had bytes from it; read without the lock
+
 	fence     context.Context // ends when the worker is given up
 	fenceOff  context.CancelCauseFunc
 	fenceDone bool
@@ -52,6 +55,7 @@ type worker struct {
 
 // serverInfo is what the router reads of a worker's /get_server_info.
 type serverInfo struct {
+	Incarnation   string `json:"incarnation"`
 	Role          string `json:"role"`
 	BootstrapPort int    `json:"bootstrap_port"`
 	Draining      bool   `json:"draining"`
@@ -116,6 +120,31 @@ func (w *worker) unusable(now time.Time) reason {
 
 // usable says that a new room may go to the worker.
 func (w *worker) usable(now time.Time) bool { return w.unusable(now) == reason{} }
+
+// hear notes that bytes came from the worker: it lives, however late its health
+// check may be.
+func (w *worker) hear() {
+	now := time.Now()
+	w.heard.Store(&now)
+}
+
+// heardLately says whether a leg had bytes from the worker within a health
+// check's time.
+func (w *worker) heardLately() bool {
+	at := w.heard.Load()
+	return at != nil && time.Since(*at) < healthTimeout
+}
+
+// learn takes what a worker says of itself. Another incarnation is another
+// process: what the one before failed is not its fault.
+func (w *worker) learn(info serverInfo, raw json.RawMessage) (restarted bool) {
+	restarted = w.info.Incarnation != "" && info.Incarnation != w.info.Incarnation
+	if restarted {
+		w.breaker.success()
+	}
+	w.info, w.rawInfo = info, raw
+	return restarted
+}
 
 // answered records an answered health check.
 func (w *worker) answered(ctx context.Context, code int, status string) {
