@@ -18,7 +18,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e clean
+.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look 
 
 bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem serve: MODEL= PAIRS=10
 	@go run ./bench/e2e --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),10)'
+
+bench-mixed: build ## Gaps between tokens of running streams while 2,000-token prompts arrive: serve with 2 threads against a pair with 1 + 1
+	@go run ./bench/e2e --tandem ./bin/tandem --mixed --model '$(or $(MODEL),gemma3-270m)' --tokens 2000 --pairs '$(or $(PAIRS),3)'
 
 clean: ## Remove what was built; caches of models and libraries stay
 	rm -rf bin

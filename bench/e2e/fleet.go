@@ -30,7 +30,10 @@ func start(ctx context.Context, c config) (*fleet, error) {
 		return nil, err
 	}
 	at := func(i int) string { return "http://127.0.0.1:" + strconv.Itoa(p[i]) }
-	common := []string{"--threads", c.threads, "--slots", "4", "--context", strconv.Itoa(2*c.tokens + 2048)}
+	common := []string{"--slots", strconv.Itoa(max(4, c.streams+2)), "--context", strconv.Itoa(2*c.tokens + c.streams*(streamTokens+64) + 2048)}
+	if c.serveThreads == "" {
+		c.serveThreads = c.threads
+	}
 	if c.model == "sim" {
 		common = append(common, "--engine", "sim")
 	} else {
@@ -38,9 +41,9 @@ func start(ctx context.Context, c config) (*fleet, error) {
 	}
 	f := &fleet{url: map[string]string{"serve": at(0), "pd": at(1)}, worker: map[string]string{"prefill": at(2), "decode": at(3)}}
 	for _, args := range [][]string{
-		append([]string{"serve", "--port", strconv.Itoa(p[0])}, common...),
-		append([]string{"prefill", "--port", strconv.Itoa(p[2]), "--bootstrap-port", strconv.Itoa(p[4])}, common...),
-		append([]string{"decode", "--port", strconv.Itoa(p[3])}, common...),
+		append([]string{"serve", "--port", strconv.Itoa(p[0]), "--threads", c.serveThreads}, common...),
+		append([]string{"prefill", "--port", strconv.Itoa(p[2]), "--bootstrap-port", strconv.Itoa(p[4]), "--threads", c.threads}, common...),
+		append([]string{"decode", "--port", strconv.Itoa(p[3]), "--threads", c.threads}, common...),
 		{"router", "--port", strconv.Itoa(p[1]), "--prefill", at(2) + "," + strconv.Itoa(p[4]), "--decode", at(3)},
 	} {
 		out := &bytes.Buffer{}

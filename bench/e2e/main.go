@@ -30,10 +30,22 @@ func main() {
 	flag.IntVar(&c.generate, "generate", 32, "tokens to generate")
 	flag.IntVar(&c.pairs, "pairs", 10, "measured pairs of requests")
 	flag.StringVar(&c.threads, "threads", "1", "compute threads of each worker")
+	flag.IntVar(&c.streams, "streams", 4, "with --mixed: streams that run while prompts arrive")
+	flag.IntVar(&c.arrivals, "arrivals", 4, "with --mixed: prompts that arrive, one after the other")
+	mixed := flag.Bool("mixed", false, "measure the gaps between tokens of running streams while long prompts keep arriving: serve with two threads against a pair with one each")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *mixed {
+		text, err := measureMixed(ctx, c)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench e2e:", err)
+			os.Exit(1)
+		}
+		fmt.Print(text)
+		return
+	}
 	rep, err := measure(ctx, c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench e2e:", err)
@@ -54,6 +66,8 @@ func main() {
 type config struct {
 	tandem, model, threads  string
 	tokens, generate, pairs int
+	streams, arrivals       int
+	serveThreads            string // "": as threads
 }
 
 // measure starts both systems and sends them requests in turn.

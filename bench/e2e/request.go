@@ -15,6 +15,12 @@ import (
 
 // request streams one completion and times its tokens.
 func request(ctx context.Context, url, prompt string, generate int) (sample, error) {
+	return requestUntil(ctx, url, prompt, generate, func() {})
+}
+
+// requestUntil is request; begun is called at the first token. What was timed
+// before an error, as the end of ctx, is returned with it.
+func requestUntil(ctx context.Context, url, prompt string, generate int, begun func()) (sample, error) {
 	body, err := json.Marshal(map[string]any{"prompt": prompt, "max_tokens": generate, "temperature": 0, "stream": true, "ignore_eos": true,
 		"stream_options": map[string]bool{"include_usage": true}})
 	if err != nil {
@@ -71,6 +77,7 @@ func request(ctx context.Context, url, prompt string, generate int) (sample, err
 		now := time.Now()
 		if s.ttft == 0 {
 			s.ttft = now.Sub(began)
+			begun()
 		} else {
 			s.itl = append(s.itl, now.Sub(last))
 		}

@@ -42,7 +42,7 @@ check("completion", done.choices[0].text.length > 0, done);
 for (const [name, body, status] of [
   ["no message", { messages: [] }, 400],
   ["top_p 2", { top_p: 2 }, 400],
-  ["too long", { max_tokens: 10_000_000 }, 400],
+  ["too long", { max_tokens: 100_000 }, 400],
 ]) {
   try {
     await ask(body);
