@@ -10,7 +10,8 @@ ARGS    ?=
 FUZZTIME    ?= 10s
 STATICCHECK ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # -p 1: two packages with clocks in them disturb each other on a small machine.
-TESTFLAGS   ?= -p 1 -timeout 20m
+# -count=1: the suites that run processes build them, and the test cache does not see that.
+TESTFLAGS   ?= -p 1 -count=1 -timeout 20m
 PKG         ?= ./...
 
 COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
