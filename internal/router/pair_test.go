@@ -208,12 +208,24 @@ func TestAWorkerThatComesBackAsAnotherProcessStartsWithoutBlame(t *testing.T) {
 }
 
 func TestAWorkerWhoseLegsAnswerIsNotFencedForALateHealthCheck(t *testing.T) {
-	w := &worker{}
-	if w.heardLately() {
-		t.Fatal("a worker was heard that never spoke")
-	}
-	w.hear()
-	if !w.heardLately() {
-		t.Fatal("bytes of a leg are no sign of life")
-	}
+	inBubble(t, 1, 1, func(c *Config) { c.Attempts = 1 }, func(t *testing.T, g *rig) {
+		time.Sleep(500 * time.Millisecond) // half way between two checks
+		g.ps[0].set(prefilled)
+		g.ds[0].set(func(w http.ResponseWriter, r *http.Request, c *api.Call) {
+			resp := api.NewResponder(w, c, api.Answer{RID: c.Leg.RID, Model: "m"}, 0)
+			for i := range 80 { // eight seconds: far beyond the fence
+				time.Sleep(100 * time.Millisecond)
+				if resp.Text("w ", int32(i)) != nil {
+					return
+				}
+			}
+			resp.Finish(api.FinishLength, api.Usage{Prompt: 1})
+		})
+		g.ds[0].mu.Lock()
+		g.ds[0].health = func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		g.ds[0].mu.Unlock()
+		if a := g.post(streamBody); a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+			t.Fatalf("a decode that streamed all the while was given up: %+v", a)
+		}
+	})
 }
