@@ -18,7 +18,14 @@ func build(r recipe) gguf.File {
 		meta = llamaVocab(v)
 	}
 	b := &builder{recipe: r, vocab: v}
-	b.tensors()
+	switch r.Arch {
+	case "mamba":
+		b.mamba()
+	case "lfm2":
+		b.lfm2()
+	default:
+		b.tensors()
+	}
 	return gguf.File{Meta: append(b.hyper(), meta...), Tensors: b.out}
 }
 
@@ -103,6 +110,10 @@ func (b *builder) hyper() []gguf.Meta {
 		{Key: key("vocab_size"), Value: uint32(len(b.vocab.tokens))},
 	}
 	switch {
+	case b.Arch == "mamba":
+		return b.mambaMeta(meta)
+	case b.Arch == "lfm2":
+		return b.lfm2Meta(meta)
 	case b.KVRank > 0:
 		return append(b.mla(meta),
 			gguf.Meta{Key: key("rope.dimension_count"), Value: uint32(b.Rot)},

@@ -49,7 +49,7 @@ func load(t *testing.T, kind testmodel.Kind) (llama.Vocab, llama.Context) {
 }
 
 func onEachKind(t *testing.T, test func(t *testing.T, vocab llama.Vocab, ctx llama.Context)) {
-	for _, kind := range testmodel.Kinds() {
+	for _, kind := range testmodel.All() {
 		t.Run(kind.String(), func(t *testing.T) {
 			vocab, ctx := load(t, kind)
 			test(t, vocab, ctx)

@@ -17,10 +17,25 @@ const (
 	// MLA keeps one low-rank row per token instead of K and V: architecture
 	// deepseek2, 4 dense layers, one KV cache without V.
 	MLA
+
+	// Recurrent keeps one state per sequence that every token changes, and nothing
+	// by position: architecture mamba, 4 layers, no KV cache.
+	Recurrent
+
+	// Hybrid has both: architecture lfm2, 4 layers, a short convolution with
+	// recurrent state in every other one, attention with a KV cache in the rest.
+	Hybrid
 )
 
-// Kinds returns every kind, for tests that run on all.
+// Kinds returns every kind whose whole state is KV by position: what can be cut,
+// forked anywhere and handed over in chunks.
 func Kinds() []Kind { return []Kind{LlamaGQA, Gemma3, MLA} }
+
+// Stateful returns every kind with state that has no positions.
+func Stateful() []Kind { return []Kind{Recurrent, Hybrid} }
+
+// All returns every kind there is.
+func All() []Kind { return append(Kinds(), Stateful()...) }
 
 // String returns the name used in file names and in subtests.
 func (k Kind) String() string {
@@ -31,6 +46,10 @@ func (k Kind) String() string {
 		return "gemma3"
 	case MLA:
 		return "mla"
+	case Recurrent:
+		return "recurrent"
+	case Hybrid:
+		return "hybrid"
 	}
 	return fmt.Sprintf("kind-%d", int(k))
 }
@@ -55,6 +74,13 @@ type recipe struct {
 	QRank  int `json:",omitempty"`
 	KVRank int `json:",omitempty"`
 	Rot    int `json:",omitempty"`
+
+	// Of state without positions: the inner width and its low rank, numbers of
+	// state per channel, taps of the convolution.
+	Inner  int `json:",omitempty"`
+	DtRank int `json:",omitempty"`
+	State  int `json:",omitempty"`
+	Taps   int `json:",omitempty"`
 
 	// Standard deviations of the products, which set the model's character.
 	Score  float64 // attention scores: the larger, the sharper
@@ -82,6 +108,19 @@ func recipeOf(k Kind) (recipe, error) {
 			Format: 1, Arch: "deepseek2", Seed: 0x7a6e64656d03,
 			Context: 4096, Layers: 4, Embd: 256, Heads: 4, KVHeads: 1, HeadDim: 64, FF: 512,
 			QRank: 96, KVRank: 64, Rot: 32,
+			Score: 2, Mix: 0.7, Logits: 3,
+		}, nil
+	case Recurrent:
+		return recipe{
+			Format: 1, Arch: "mamba", Seed: 0x7a6e64656d04,
+			Context: 4096, Layers: 4, Embd: 128,
+			Inner: 256, DtRank: 8, State: 16, Taps: 4,
+			Mix: 0.7, Logits: 3,
+		}, nil
+	case Hybrid:
+		return recipe{
+			Format: 1, Arch: "lfm2", Seed: 0x7a6e64656d05,
+			Context: 4096, Layers: 4, Embd: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FF: 512, Taps: 3,
 			Score: 2, Mix: 0.7, Logits: 3,
 		}, nil
 	}

@@ -14,13 +14,15 @@ import (
 // golden holds the SHA-256 of each model. A change here changes every number a
 // test recorded; raise recipe.Format together with it.
 var golden = map[Kind]string{
-	LlamaGQA: "08be8369ffd9411ef54fd0aa6cac714ff0948dbcdf557c9d9507607068383b2e",
-	MLA:      "fd7d23861d591915245db739406265e8e8c22796cf21d892dd65fba4f694d706",
-	Gemma3:   "ac206246bbfbd34168ea0512c789a284b2ec6dd7bd45de10580e76b5125cb478",
+	LlamaGQA:  "08be8369ffd9411ef54fd0aa6cac714ff0948dbcdf557c9d9507607068383b2e",
+	MLA:       "fd7d23861d591915245db739406265e8e8c22796cf21d892dd65fba4f694d706",
+	Gemma3:    "ac206246bbfbd34168ea0512c789a284b2ec6dd7bd45de10580e76b5125cb478",
+	Recurrent: "4e044fa6c9fb847f8f5c3ac69640479e187631af1683b131ad3bf2e2fdf93c82",
+	Hybrid:    "2ad0adffd106bd974d89a049311730332267a362436907f01ec5282988cf10c7",
 }
 
 func TestAModelIsTheSameBytesOnEveryMachine(t *testing.T) {
-	for _, kind := range Kinds() {
+	for _, kind := range All() {
 		t.Run(kind.String(), func(t *testing.T) {
 			path, err := PathIn(t.TempDir(), kind)
 			if err != nil {
@@ -39,7 +41,7 @@ func TestAModelIsTheSameBytesOnEveryMachine(t *testing.T) {
 }
 
 func TestItsMetadataSaysWhatTheKindPromises(t *testing.T) {
-	for _, kind := range Kinds() {
+	for _, kind := range All() {
 		t.Run(kind.String(), func(t *testing.T) {
 			path, err := Path(kind)
 			if err != nil {
