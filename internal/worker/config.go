@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
 	"time"
 
+	"github.com/tandem-llm/tandem/internal/control"
 	"github.com/tandem-llm/tandem/internal/engine/llama"
 	"github.com/tandem-llm/tandem/internal/engine/sim"
 )
@@ -66,7 +68,25 @@ type Config struct {
 	MaxQueue      int           // requests without resources
 	DrainTimeout  time.Duration // how long SIGTERM waits for rooms to finish
 
-	Log *slog.Logger
+	Network Network // how this process listens and dials; TCP
+	Log     *slog.Logger
+}
+
+// Network is how a worker process reaches others and is reached. The zero value is
+// TCP; tests put a network in memory here.
+type Network struct {
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (n Network) withDefaults() Network {
+	if n.Listen == nil {
+		n.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if n.Dial == nil {
+		n.Dial = (&net.Dialer{Timeout: control.HelloTimeout}).DialContext
+	}
+	return n
 }
 
 func (c Config) withDefaults() Config {
@@ -82,6 +102,7 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	c.Network = c.Network.withDefaults()
 	if c.Advertise == "" {
 		c.Advertise = c.Host
 		if ip := net.ParseIP(c.Host); ip != nil && ip.IsUnspecified() {
@@ -129,10 +150,10 @@ func firstAddress() string {
 }
 
 // listen binds a port now, so that what is announced is what is bound.
-func listen(host string, port int, what, flag string) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+func (c Config) listen(port int, what, flag string) (net.Listener, error) {
+	l, err := c.Network.Listen(net.JoinHostPort(c.Host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("the %s port %s:%d cannot be bound: %w; free it or choose another with %s", what, host, port, err, flag)
+		return nil, fmt.Errorf("the %s port %s:%d cannot be bound: %w; free it or choose another with %s", what, c.Host, port, err, flag)
 	}
 	return l, nil
 }

@@ -41,27 +41,26 @@ func (s *Server) hello(p *parts, offer func(peer control.Peer) []control.Transpo
 // linkPrefill opens prefill's ports: the registry, the sessions, the KV.
 func (s *Server) linkPrefill(g *svc.Group, p *parts) error {
 	cfg := s.cfg
-	boot, err := listen(cfg.Host, cfg.BootstrapPort, "bootstrap", "--bootstrap-port")
+	boot, err := cfg.listen(cfg.BootstrapPort, "bootstrap", "--bootstrap-port")
 	if err != nil {
 		return err
 	}
-	sessions, err := listen(cfg.Host, cfg.ControlPort, "control", "--control-port")
+	sessions, err := cfg.listen(cfg.ControlPort, "control", "--control-port")
 	if err != nil {
 		_ = boot.Close()
 		return err
 	}
-	data := net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.DataPort))
-	source, err := tcp.NewSource(tcp.Config{Self: s.self, Listen: data, Log: cfg.Log}, p.prefill)
+	data, err := cfg.listen(cfg.DataPort, "data", "--data-port")
 	if err != nil {
 		_, _ = boot.Close(), sessions.Close()
 		return err
 	}
-	_, dataPort, err := net.SplitHostPort(source.Addr())
+	advertised := net.JoinHostPort(cfg.Advertise, strconv.Itoa(portOf(data)))
+	source, err := tcp.NewSource(tcp.Config{Self: s.self, Listener: data, Log: cfg.Log}, p.prefill)
 	if err != nil {
 		_, _ = boot.Close(), sessions.Close()
 		return err
 	}
-	advertised := net.JoinHostPort(cfg.Advertise, dataPort)
 	node := control.New(control.Config{Self: s.self, Log: cfg.Log, Handler: p.prefill.Control(), OnPanic: p.prefill.Panicked,
 		Hello: s.hello(p, func(peer control.Peer) []control.Transport {
 			return []control.Transport{{Name: source.Name(), Addr: advertised, Ticket: source.Issue(peer.Incarnation)}}
@@ -87,12 +86,14 @@ func (s *Server) linkPrefill(g *svc.Group, p *parts) error {
 
 // linkDecode makes decode's connections, which it dials itself.
 func (s *Server) linkDecode(g *svc.Group, p *parts) error {
-	sink, err := tcp.NewSink(tcp.Config{Self: s.self, Log: s.cfg.Log}, p.decode)
+	dial := s.cfg.Network.Dial
+	sink, err := tcp.NewSink(tcp.Config{Self: s.self, Log: s.cfg.Log, DialContext: dial}, p.decode)
 	if err != nil {
 		return err
 	}
-	node := control.New(control.Config{Self: s.self, Log: s.cfg.Log, Handler: p.decode.Control(), OnPanic: p.decode.Panicked, Hello: s.hello(p, nil)})
-	client := bootstrap.NewClient(bootstrap.ClientConfig{Log: s.cfg.Log})
+	node := control.New(control.Config{Self: s.self, Log: s.cfg.Log, Handler: p.decode.Control(), OnPanic: p.decode.Panicked, Hello: s.hello(p, nil),
+		DialContext: func(ctx context.Context, addr string) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
+	client := bootstrap.NewClient(bootstrap.ClientConfig{Log: s.cfg.Log, DialContext: dial})
 	p.node, p.transfer, p.transport = node, sink, sink.Name()
 	p.decode.Start(g, &decode.Links{Sink: sink, Sessions: node, Lookup: func(ctx context.Context, addr string) (string, error) {
 		answer, err := client.Lookup(ctx, addr)

@@ -33,7 +33,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	lis, err := listen(cfg.Host, cfg.Port, "HTTP", "--port")
+	lis, err := cfg.listen(cfg.Port, "HTTP", "--port")
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
@@ -60,6 +62,11 @@ type Config struct {
 	Self id.Incarnation
 	// Listen is where a Source listens; "" means "127.0.0.1:0".
 	Listen string
+	// Listener is what a Source accepts from, instead of one that it makes at
+	// Listen; NewSource owns it, also when it fails. Tests put a network here.
+	Listener net.Listener
+	// DialContext opens a Sink's connections; nil means TCP.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Advertise is what Addr returns; "" means the listener's own address.
 	Advertise string
 	// Window is how many payload bytes a Sink lets be in flight on one link. A
@@ -83,6 +90,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
+	}
+	if c.DialContext == nil {
+		c.DialContext = (&net.Dialer{}).DialContext
 	}
 	if c.Window == 0 {
 		c.Window = DefaultWindow

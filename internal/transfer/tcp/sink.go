@@ -52,8 +52,7 @@ func (s *Sink) Open(ctx context.Context, peer id.Incarnation, addr string, t tra
 	if err := s.closeAndWait(ctx, peer); err != nil {
 		return err
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
+	c, err := s.cfg.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("data connection to %s: %w", addr, err)
 	}

@@ -45,12 +45,18 @@ var _ transfer.Source = (*Source)(nil)
 // The caller owes Run, which closes it.
 func NewSource(cfg Config, h transfer.SourceHandler) (*Source, error) {
 	cfg = cfg.withDefaults()
+	lis := cfg.Listener
 	if cfg.Self == 0 || h == nil {
+		if lis != nil {
+			lis.Close()
+		}
 		return nil, errors.New("tcp source needs Self and a handler")
 	}
-	lis, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("tcp source on %s: %w", cfg.Listen, err)
+	if lis == nil {
+		var err error
+		if lis, err = net.Listen("tcp", cfg.Listen); err != nil {
+			return nil, fmt.Errorf("tcp source on %s: %w", cfg.Listen, err)
+		}
 	}
 	return &Source{
 		cfg: cfg, h: h, lis: lis,
