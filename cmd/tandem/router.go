@@ -81,6 +81,7 @@ on both workers, and ends. A second signal ends it at once.`,
 	fl.Int64Var(&f.MaxBody, "max-body", api.DefaultMaxBody, "largest body of a request, in bytes")
 	fl.DurationVar(&f.HealthInterval, "health-interval", router.DefaultHealthInterval, "time between two health checks of a worker")
 	fl.DurationVar(&f.drain, "drain-timeout", defaultRouterDrain, "how long SIGTERM waits for requests to finish")
+	fl.StringVar(&f.AccessLog, "access-log", "", "file to append a JSON line to for every ended request: times, pairs, outcome and cause; at 64 MiB it becomes FILE.1")
 	fl.BoolVar(&f.AnyModel, "any-model", false, "take requests for any model's name, also one that no worker serves")
 	f.logs.add(fl)
 	return cmd

@@ -76,6 +76,8 @@ type Config struct {
 	HealthInterval  time.Duration      // between checks of one worker; DefaultHealthInterval
 	MaxInFlight     int                // requests at once; DefaultMaxInFlight
 	Records         int                // ended requests kept; DefaultRecords
+	AccessLog       string             // file that gets the record of every ended request, a JSON document a line; none
+	AccessLogBytes  int64              // when that file becomes AccessLog.1 and a new one begins; DefaultAccessLogBytes
 	AnyModel        bool               // take any model's name; otherwise one that no worker serves is refused
 	Dial            DialFunc           // how workers are reached; TCP
 	Log             *slog.Logger       // slog.Default
@@ -97,6 +99,7 @@ func (c Config) withDefaults() Config {
 	c.HealthInterval = cmp.Or(c.HealthInterval, DefaultHealthInterval)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.Records = cmp.Or(c.Records, DefaultRecords)
+	c.AccessLogBytes = cmp.Or(c.AccessLogBytes, DefaultAccessLogBytes)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -71,6 +71,13 @@ func (m *metrics) gauge(name, help string, labels prometheus.Labels, read func()
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
 }
 
+// accessLog shows what is missing in the access log.
+func (m *metrics) accessLog(a *accessLog) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "tandem_router_access_log_lost_total", Help: "Ended requests that are not in the access log, because the disk was slow or full.",
+	}, func() float64 { return float64(a.lost.Load()) }))
+}
+
 // ended counts a record that was finalized.
 func (m *metrics) ended(r Record) {
 	m.requests.WithLabelValues(r.Outcome, r.Code).Inc()

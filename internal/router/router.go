@@ -17,6 +17,7 @@ type Router struct {
 	group   *svc.Group
 	pool    pool
 	book    *book
+	access  *accessLog // nil without one
 	metrics *metrics
 	handler http.Handler
 	started time.Time
@@ -40,6 +41,9 @@ func New(cfg Config) (*Router, error) {
 	r.book = newBook(cfg.Records, func(rec Record) {
 		r.metrics.ended(rec)
 		r.logEnd(rec)
+		if r.access != nil {
+			r.access.add(rec)
+		}
 	})
 	r.metrics = newMetrics(&r.pool, func() int {
 		r.book.mu.Lock()
@@ -54,6 +58,13 @@ func New(cfg Config) (*Router, error) {
 		r.group.Queue("aborts "+w.url, w.aborts.state)
 	}
 	r.handler = r.routes()
+	if cfg.AccessLog != "" {
+		var err error
+		if r.access, err = newAccessLog(cfg.AccessLog, cfg.AccessLogBytes, cfg.Log); err != nil {
+			return nil, err
+		}
+		r.metrics.accessLog(r.access)
+	}
 	return r, nil
 }
 
@@ -67,6 +78,9 @@ func (r *Router) Run(ctx context.Context) error {
 	for _, w := range r.pool.all() {
 		r.group.Go("health "+w.url, func(ctx context.Context, l *svc.Loop) error { return r.watch(ctx, w, l) })
 		r.group.Go("aborts "+w.url, w.aborts.run)
+	}
+	if r.access != nil {
+		r.group.Go("access log", r.access.run)
 	}
 	<-ctx.Done()
 	r.group.Stop(context.Cause(ctx))
