@@ -45,8 +45,8 @@ type Backend interface {
 
 	// Compute evaluates the rows in one library call and extends their
 	// sequences. After an error no row is in the cache. What the sequences had
-	// before is still there after Interrupt; after any other error it may not be
-	// trusted, and the caller drops them.
+	// before is still there after Interrupt, unless Info.Window is negative; after
+	// any other error it may not be trusted, and the caller drops them.
 	Compute(rows []Row) error
 
 	// Logits returns the logits of rows[i] of the last Compute, of length
@@ -79,7 +79,8 @@ type Backend interface {
 	Kept(seq id.SeqID) int32
 
 	// Truncate drops positions ≥ p0 of seq; Drop drops all of it. Both free the
-	// cells at once.
+	// cells at once. With a negative Info.Window there is no state of p0 to go back
+	// to: Truncate then drops all of seq that has positions from p0 on.
 	Truncate(seq id.SeqID, p0 int32)
 	Drop(seq id.SeqID)
 

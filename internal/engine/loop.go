@@ -210,7 +210,9 @@ func (l *Loop) Admit(r *Request, h Handler) (*Seq, error) {
 		return nil, err
 	}
 	first := int32(0)
-	if r.After != nil {
+	// With state that is only its end's, the other can be forked only before it goes
+	// on, and this one may come too late: it has cells for a prompt of its own.
+	if r.After != nil && l.info.Window >= 0 {
 		first = s.end
 	}
 	var err error

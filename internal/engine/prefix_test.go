@@ -140,6 +140,54 @@ func TestOnesAfterAnotherReserveOnlyTheirOwnCells(t *testing.T) {
 	}
 }
 
+// State without positions is that of its end: who comes too late cannot share it,
+// and must not have counted on it.
+func TestOnesAfterAnotherHaveCellsOfTheirOwnWhereOnlyTheEndCanBeShared(t *testing.T) {
+	tokens, gen := prompt(500, 1), &engine.Params{MaxTokens: 10}
+	for _, cells := range []int{580, 1100} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d cells, late=%v", cells, late), func(t *testing.T) {
+				l, _ := start(t, sim.Config{Window: -1, Cells: cells}, engine.Config{})
+				begin, lead, h := newRecorder(), newRecorder(), newRecorder()
+				var first *engine.Seq
+				var refused error
+				follow := func() {
+					_, refused = l.Admit(&engine.Request{Tokens: tokens, Gen: gen, After: first}, h)
+				}
+				// From the loop's own goroutine, so that nothing happens in between.
+				begin.onToken = func(engine.Token, int32) {
+					if first, refused = l.Admit(&engine.Request{Tokens: tokens, Gen: gen}, lead); refused == nil && !late {
+						follow()
+					}
+				}
+				lead.onToken = func(_ engine.Token, p int32) {
+					if late && p == 502 {
+						follow()
+					}
+				}
+				admit(t, l, &engine.Request{Tokens: prompt(10, 2), Gen: &engine.Params{MaxTokens: 1}}, begin)
+				begin.wait(t)
+				lead.wait(t)
+				equal(t, "the first text", lead.tokens, sim.Expect(sim.Config{}, tokens, 10))
+				if cells == 580 {
+					if !errors.Is(refused, engine.ErrNoCells) {
+						t.Fatalf("admitted without cells: %v", refused)
+					}
+					return
+				}
+				want := 499
+				if late {
+					want = 0
+				}
+				if res := h.wait(t); res.Cached != want || res.Computed != 500-want {
+					t.Fatalf("%+v (%v)", res, refused)
+				}
+				equal(t, "the text", h.tokens, sim.Expect(sim.Config{}, tokens, 10))
+			})
+		}
+	}
+}
+
 func TestWhatComesAfterAnotherEndsWithItBeforeThePromptIsWhole(t *testing.T) {
 	l, _ := start(t, sim.Config{}, engine.Config{})
 	tokens := prompt(500, 1)

@@ -72,8 +72,8 @@ type Request struct {
 
 	// After is a sequence of the same prompt, of the same engine, whose prompt KV
 	// this one shares: it waits until that is complete, reserves only its own
-	// cells, and until then fails when the other ends. KV must be Compute. Not nil
-	// for the second to n-th of n completions.
+	// cells (all of them if Info.Window is negative), and until then fails when the
+	// other ends. KV must be Compute. Not nil for the second to n-th of n completions.
 	After *Seq
 }
 

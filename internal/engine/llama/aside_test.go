@@ -61,7 +61,7 @@ const drift = 0.05
 // then made in another order. So a text may part from the undisturbed one, but
 // only where the two likeliest tokens were nearer than that explains.
 func TestATextThatWasSetAsideIsTheUndisturbedOne(t *testing.T) {
-	for _, kind := range testmodel.Kinds() {
+	for _, kind := range testmodel.All() {
 		for _, memory := range []int{0, 32 << 20} { // without: computed again
 			t.Run(fmt.Sprintf("%v/%d MiB", kind, memory>>20), func(t *testing.T) {
 				runs := map[bool][]*scored{}

@@ -127,12 +127,16 @@ func (b *Backend) Logits(i int) []float32 {
 	return l
 }
 
-// Truncate drops positions from p0 on.
+// Truncate drops positions from p0 on. The library says no where the state is not
+// that of any position but the last: then nothing is left.
 func (b *Backend) Truncate(s id.SeqID, p0 int32) {
 	if !b.has(s) || p0 < 0 || p0 >= b.lengths[s] {
 		return
 	}
-	yzma.MemorySeqRm(b.mem, yzma.SeqId(s), yzma.Pos(p0), -1)
+	if ok, err := yzma.MemorySeqRm(b.mem, yzma.SeqId(s), yzma.Pos(p0), -1); err != nil || !ok {
+		b.Drop(s)
+		return
+	}
 	b.lengths[s] = p0
 }
 

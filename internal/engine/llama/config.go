@@ -14,8 +14,8 @@ const Version = "v0.5.0"
 // spares is the number of sequences kept for exports and imports: one each.
 const spares = 2
 
-// windowCacheSeqs is CacheSeqs at most by default where each costs memory.
-const windowCacheSeqs = 4
+// dearCacheSeqs is CacheSeqs at most by default where each costs memory.
+const dearCacheSeqs = 4
 
 // DefaultChunk is C unless the model's window is smaller.
 const DefaultChunk = 256
@@ -36,8 +36,9 @@ type Config struct {
 	Slots int
 	// CacheSeqs is the number of sequences kept after their end, for others to
 	// start from; negative: none. They cost nothing but names, except with a
-	// sliding window: then each adds window × layers to the window's cache, up to
-	// Context cells in all. Default: Slots, and at most 4 with a sliding window.
+	// sliding window, where each adds window × layers to the window's cache, up to
+	// Context cells in all, and with recurrent layers, where each has a state.
+	// Default: Slots, and at most 4 where they cost memory.
 	CacheSeqs int
 	// Threads computes. Default: cores − 1, at least 1, so that the rest of the
 	// process always gets a core.

@@ -32,7 +32,7 @@ func (b *Backend) learnWindow() {
 const ended = -1
 
 func (b *Backend) infoWindow() int {
-	if yzma.ModelIsRecurrent(b.model) || yzma.ModelIsHybrid(b.model) {
+	if b.stateful() != "" {
 		return ended
 	}
 	return int(b.window.size)
@@ -55,8 +55,11 @@ func (b *Backend) has(s id.SeqID) bool { return s >= 0 && int(s) < b.seqs }
 // CanFork says whether a fork of src at p1 has all it attends to, and whether the
 // window's cache has cells to spare for those that become unusable by it.
 func (b *Backend) CanFork(src id.SeqID, p1 int32) bool {
-	if !b.has(src) || p1 <= 0 || p1 > b.lengths[src] || b.info.Window == ended {
+	if !b.has(src) || p1 <= 0 || p1 > b.lengths[src] {
 		return false
+	}
+	if b.info.Window == ended && p1 != b.lengths[src] {
+		return false // the state is that of its end
 	}
 	if b.window.size == 0 {
 		return true

@@ -115,8 +115,8 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 	}
 	if b.c.CacheSeqs == 0 {
 		b.c.CacheSeqs = b.c.Slots
-		if yzma.ModelNSWA(b.model) > 0 && !b.c.SWAFull {
-			b.c.CacheSeqs = min(b.c.Slots, windowCacheSeqs)
+		if yzma.ModelNSWA(b.model) > 0 && !b.c.SWAFull || b.stateful() != "" {
+			b.c.CacheSeqs = min(b.c.Slots, dearCacheSeqs)
 		}
 	}
 	b.seqs = min(b.c.Slots+max(b.c.CacheSeqs, 0), limit)
@@ -175,10 +175,17 @@ func (b *Backend) describe(file gguf.Info) {
 		Template: yzma.ModelChatTemplate(b.model, ""),
 		BOS:      text(yzma.VocabBOS(vocab)), EOS: text(yzma.VocabEOS(vocab)), AddBOS: b.tok.addBOS,
 	}
+	b.info.HandOver = b.stateful()
+}
+
+// stateful says why the model's state cannot be handed over in chunks, if it has
+// some that belongs to no position; else "".
+func (b *Backend) stateful() string {
 	switch {
 	case yzma.ModelIsRecurrent(b.model):
-		b.info.HandOver = "a recurrent model's state is not stored by position, so it cannot be handed over in chunks"
+		return "a recurrent model's state is not stored by position, so it cannot be handed over in chunks"
 	case yzma.ModelIsHybrid(b.model):
-		b.info.HandOver = "a hybrid model keeps recurrent state that is not stored by position, so it cannot be handed over in chunks"
+		return "a hybrid model keeps recurrent state that is not stored by position, so it cannot be handed over in chunks"
 	}
+	return ""
 }

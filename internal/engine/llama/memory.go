@@ -28,7 +28,8 @@ func (b *Backend) enoughMemory() error {
 }
 
 // kvBytes estimates the cache's size from below: windowed layers may keep fewer
-// cells, so with a window only one layer in eight is counted.
+// cells and recurrent ones have none, so where a model has any of these only one
+// layer in eight is counted.
 func (b *Backend) kvBytes() int64 {
 	width := int64(yzma.ModelNEmbd(b.model)) / max(int64(yzma.ModelNHead(b.model)), 1) * int64(yzma.ModelNHeadKV(b.model))
 	bytes := width * 2 * 2 // K and V, 16 bits
@@ -36,7 +37,10 @@ func (b *Backend) kvBytes() int64 {
 		bytes = bytes * 34 / 64
 	}
 	layers := int64(yzma.ModelNLayer(b.model))
-	if yzma.ModelNSWA(b.model) > 0 && !b.c.SWAFull {
+	switch {
+	case yzma.ModelIsRecurrent(b.model):
+		return 0
+	case yzma.ModelIsHybrid(b.model), yzma.ModelNSWA(b.model) > 0 && !b.c.SWAFull:
 		layers = max(layers/8, 1)
 	}
 	return bytes * layers * int64(b.c.Context)

@@ -243,7 +243,7 @@ func (b *Backend) CanFork(src id.SeqID, p1 int32) bool {
 	}
 	switch w := int32(b.c.Window); {
 	case w < 0:
-		return false
+		return p1 == b.length(q)
 	case w > 0:
 		return b.Kept(src) <= max(0, p1-w)
 	}
@@ -269,11 +269,14 @@ func (b *Backend) Fork(src, dst id.SeqID, p1 int32) error {
 	return nil
 }
 
-// Truncate drops positions from p0 on.
+// Truncate drops positions from p0 on; all of them with a negative window.
 func (b *Backend) Truncate(s id.SeqID, p0 int32) {
 	q, err := b.seq(s)
 	if err != nil || p0 < 0 || p0 >= b.length(q) {
 		return
+	}
+	if b.c.Window < 0 {
+		p0 = 0
 	}
 	b.give(q, p0)
 }
