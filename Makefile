@@ -19,7 +19,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed clean
+.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed soak clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem se
 
 bench-mixed: build ## Gaps between tokens of running streams while 2,000-token prompts arrive: serve with 2 threads against a pair with 1 + 1
 	@go run ./bench/e2e --tandem ./bin/tandem --mixed --model '$(or $(MODEL),gemma3-270m)' --tokens 2000 --pairs '$(or $(PAIRS),3)'
+
+soak: build ## All exactness cases, then hours at 80 % load with a fault a minute: FOR=1h SOAK_ENGINE=sim SEED=1 OUT=bin/soak.json
+	TANDEM_SOAK=1 TANDEM_REQUIRE_LLAMA=1 go test ./internal/engine/llama -count=1 -timeout 60m
+	@go run ./bench/soak --tandem ./bin/tandem --engine '$(or $(SOAK_ENGINE),sim)' --for '$(or $(FOR),1h)' --seed '$(or $(SEED),1)' --json '$(or $(OUT),bin/soak.json)'
 
 clean: ## Remove what was built; caches of models and libraries stay
 	rm -rf bin
