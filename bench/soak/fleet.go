@@ -28,6 +28,8 @@ const (
 type fleet struct {
 	cmd    *exec.Cmd
 	ended  chan struct{}
+	joined sync.WaitGroup
+	once   sync.Once
 	log    *os.File
 	router string
 	all    []watch.Process // router first; PIDs change, see pids
@@ -52,7 +54,7 @@ func startFleet(ctx context.Context, c config) (*fleet, error) {
 	if err := f.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: build it with make build", err)
 	}
-	go func() { _ = f.cmd.Wait(); close(f.ended) }()
+	f.joined.Go(func() { _ = f.cmd.Wait(); close(f.ended) })
 	if err := f.whole(ctx, c.prefill+c.decode, startTimeout); err != nil {
 		f.stop()
 		return nil, err
@@ -205,11 +207,9 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-var stopOnce sync.Once
-
 // stop ends the fleet, kindly and then not.
 func (f *fleet) stop() {
-	stopOnce.Do(func() {
+	f.once.Do(func() {
 		for _, p := range f.pids() {
 			if p.PID > 0 {
 				_ = syscall.Kill(p.PID, syscall.SIGCONT)
@@ -220,8 +220,8 @@ func (f *fleet) stop() {
 		case <-f.ended:
 		case <-time.After(45 * time.Second):
 			_ = f.cmd.Process.Kill()
-			<-f.ended
 		}
+		f.joined.Wait()
 		f.log.Close()
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tandem-llm/tandem/bench/cascade/watch"
@@ -52,8 +53,10 @@ func soak(ctx context.Context, c config) (wrong []string, err error) {
 	loading, stop := context.WithTimeout(ctx, c.span)
 	defer stop()
 	offered, harmed := make(chan struct{}), make(chan error, 1)
-	go func() { defer close(offered); l.offer(loading, rate, c.seed) }()
-	go func() { harmed <- j.doHarm(loading, f, c) }()
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { defer close(offered); l.offer(loading, rate, c.seed) })
+	both.Go(func() { harmed <- j.doHarm(loading, f, c) })
 	tick := time.NewTicker(c.sample)
 	defer tick.Stop()
 	for running := true; running; {
