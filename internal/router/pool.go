@@ -101,6 +101,14 @@ func (p *pool) untried(now time.Time, model string, not avoid) bool {
 	return found && not[x.prefill] == 0 && not[x.decode] == 0
 }
 
+// any says that some pair serves the model now.
+func (p *pool) any(now time.Time, model string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, found := p.least(now, model, nil)
+	return found
+}
+
 // least looks at every pair of usable workers.
 func (p *pool) least(now time.Time, model string, not avoid) (best pair, found bool) {
 	cost := func(x pair) (avoided, load int) {

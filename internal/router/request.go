@@ -186,7 +186,11 @@ func (rq *request) attempts() outcome {
 			// Workers that die in a row may take every try along: with two that had no
 			// part in it, one more is worth it. Who wants no retry gets none.
 			n == rq.cfg.Attempts && n > 1 && lost && rq.pool.untried(time.Now(), rq.model(), not))
-		if !again && !(last.died && deaths > 0) {
+		poisonous := last.died && deaths > 0
+		if again && !last.refused && !poisonous && !rq.pool.any(time.Now(), rq.model()) {
+			return last // nothing to wait for: its workers are fenced, and there are no others
+		}
+		if !again && !poisonous {
 			return last
 		}
 		if cause := rq.await(last.acks); cause != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tandem-llm/tandem/internal/api"
+	"github.com/tandem-llm/tandem/internal/control"
 	"github.com/tandem-llm/tandem/internal/engine/sim"
 	"github.com/tandem-llm/tandem/internal/router"
 	"github.com/tandem-llm/tandem/internal/worker"
@@ -33,6 +35,9 @@ const (
 	prefillIP = "127.0.1."
 	decodeIP  = "127.0.2."
 )
+
+// routerPatience is how long the router's own dialler waits for a connection.
+const routerPatience = 2 * time.Second
 
 // options of a fleet. The zero value is one pair with a fast engine.
 type options struct {
@@ -93,10 +98,10 @@ func newFleet(t *testing.T, o options) *fleet {
 		o.sim = engineConfig()
 	}
 	f := &fleet{t: t, net: newNetwork(), opts: o, began: time.Now(), logs: &logs{}}
-	f.host = f.net.host(clientIP)
+	f.host = f.net.host(clientIP, time.Second)
 	f.client = &http.Client{Transport: &http.Transport{DialContext: f.host.Dial, DisableKeepAlives: true}}
-	f.admin = &http.Client{Transport: &http.Transport{DialContext: f.net.host(adminIP).Dial}}
-	cfg := router.Config{Log: f.logs.logger("router"), Dial: f.net.host(routerIP).Dial}
+	f.admin = &http.Client{Transport: &http.Transport{DialContext: f.net.host(adminIP, time.Second).Dial}}
+	cfg := router.Config{Log: f.logs.logger("router"), Dial: f.net.host(routerIP, routerPatience).Dial}
 	for i := range o.prefills {
 		p := f.start(worker.Prefill, i)
 		f.ps = append(f.ps, p)
@@ -118,7 +123,7 @@ func newFleet(t *testing.T, o options) *fleet {
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	wg.Go(func() { _ = r.Run(ctx) })
-	lis, err := f.net.host(routerIP).Listen(routerIP + ":80")
+	lis, err := f.net.host(routerIP, routerPatience).Listen(routerIP + ":80")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +143,7 @@ func (f *fleet) start(role worker.Role, i int) *process {
 	if role == worker.Decode {
 		addr, change = decodeIP, f.opts.decodeSim
 	}
-	p := &process{host: f.net.host(addr + fmt.Sprint(i+1)), f: f, role: role, i: i, steps: &steps{}, ended: make(chan struct{})}
+	p := &process{host: f.net.host(addr+fmt.Sprint(i+1), control.HelloTimeout), f: f, role: role, i: i, steps: &steps{}, ended: make(chan struct{})}
 	c := f.opts.sim
 	if change != nil {
 		change(i, &c)
@@ -172,12 +177,16 @@ func (p *process) name() string { return fmt.Sprintf("%s %d", p.role, p.i) }
 func (p *process) url() string  { return fmt.Sprintf("http://%s:%d", p.addr, httpPort) }
 
 func (f *fleet) close() {
+	if testing.Verbose() && os.Getenv("BOUNDS_LOG") != "" {
+		defer func() { f.t.Log(f.logs.tail(400)) }()
+	}
 	f.net.heal()
 	f.client.CloseIdleConnections()
 	f.admin.CloseIdleConnections()
 	for i := len(f.close_) - 1; i >= 0; i-- {
 		f.close_[i]()
 	}
+	pass(control.HelloTimeout) // dials that net/http goes on with for nobody end
 	if f.t.Failed() {
 		f.t.Log(f.logs.tail(60))
 	}
@@ -199,6 +208,7 @@ func (f *fleet) now() time.Duration { return time.Since(f.began) }
 type steps struct {
 	mu    sync.Mutex
 	calls []call
+	stuck chan struct{} // a call that begins now waits for it; nil: it does not
 }
 
 type call struct {
@@ -208,9 +218,27 @@ type call struct {
 
 func (s *steps) hook(op sim.Op) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.calls = append(s.calls, call{op.Kind, time.Now()})
+	stuck := s.stuck
+	s.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
 	return nil
+}
+
+// stick lets no call return, as a library that hangs, until thaw is called.
+func (s *steps) stick() (thaw func()) {
+	stuck := make(chan struct{})
+	s.mu.Lock()
+	s.stuck = stuck
+	s.mu.Unlock()
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.stuck = nil
+		s.mu.Unlock()
+		close(stuck)
+	})
 }
 
 // since counts the calls of a kind that began after a moment.
@@ -240,7 +268,10 @@ type logWriter struct {
 func (w logWriter) Write(b []byte) (int, error) {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
-	w.l.lines = append(w.l.lines, w.who+" "+strings.TrimSpace(string(b)))
+	if w.l.began.IsZero() {
+		w.l.began = time.Now()
+	}
+	w.l.lines = append(w.l.lines, fmt.Sprintf("%v %s %s", time.Since(w.l.began), w.who, strings.TrimSpace(string(b))))
 	return len(b), nil
 }
 

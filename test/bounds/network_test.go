@@ -119,14 +119,17 @@ func (n *network) named(r route) (found []*conn) {
 // host is one process's place on the network. A process that takes the place of one
 // that was killed is another host with the same address.
 type host struct {
-	net  *network
-	addr string
+	net      *network
+	addr     string
+	patience time.Duration // of a dial into a black hole, as a net.Dialer has
 
 	mu   sync.Mutex
 	dead bool
 }
 
-func (n *network) host(addr string) *host { return &host{net: n, addr: addr} }
+func (n *network) host(addr string, patience time.Duration) *host {
+	return &host{net: n, addr: addr, patience: patience}
+}
 
 // kill makes the kernel of the host speak for a process that is gone: connections
 // are reset, new ones refused.
@@ -199,8 +202,10 @@ func (h *host) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Unlock()
 	switch {
 	case hole:
+		ctx, cancel := context.WithTimeout(ctx, h.patience)
+		defer cancel()
 		<-ctx.Done()
-		return fail(context.Cause(ctx))
+		return fail(os.ErrDeadlineExceeded)
 	case l == nil:
 		return fail(os.NewSyscallError("connect", syscall.ECONNREFUSED))
 	}
