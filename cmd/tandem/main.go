@@ -9,13 +9,17 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/supervise"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
 
 // run executes one command line and returns the exit status: 0 after success, also
 // after a server was asked to stop and did; 128 plus the signal's number if a signal
-// cut the work short; 2 if the command line is wrong; otherwise 1.
+// cut the work short; 2 if the command line is wrong; 78 if the configuration cannot
+// work, however often it is tried; otherwise 1.
 func run(args []string) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
@@ -30,8 +34,13 @@ func run(args []string) int {
 		return 128 + s.number()
 	}
 	fmt.Fprintln(os.Stderr, "tandem:", err)
-	if isUsage(err) {
+	var config *engine.ConfigError
+	var child *supervise.FinalError
+	switch {
+	case isUsage(err):
 		return exitUsage
+	case errors.As(err, &config), errors.As(err, &child) && child.Code == supervise.ExitConfig:
+		return supervise.ExitConfig
 	}
 	return 1
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/gguf"
 	"github.com/tandem-llm/tandem/internal/llamalib"
 	"github.com/tandem-llm/tandem/internal/modelstore"
 	"github.com/tandem-llm/tandem/internal/worker"
@@ -130,6 +133,9 @@ func (f *workerFlags) findLlama(cmd *cobra.Command) error {
 		return err
 	}
 	path, err := modelstore.Resolve(cmd.Context(), f.model, modelstore.Options{Dir: f.modelDir, Progress: os.Stderr, Offline: f.offline})
+	if errors.Is(err, gguf.ErrNotGGUF) || errors.Is(err, gguf.ErrDamaged) {
+		return &engine.ConfigError{Err: err}
+	}
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,27 @@ func (s *supervisor) start(c *child) {
 	})
 }
 
+// FinalError says that a child ended in a way that another start does not mend.
+type FinalError struct {
+	Code int // its exit status: ExitUsage or ExitConfig
+
+	name, how, said string
+	args            []string
+}
+
+// Error names the child and the status, and repeats what it said last.
+func (e *FinalError) Error() string {
+	text := fmt.Sprintf("%s. It said:\n%s", e.short(), e.said)
+	if e.Code == ExitUsage {
+		text += "\nIts command line is: " + Quote(e.args)
+	}
+	return text
+}
+
+func (e *FinalError) short() string {
+	return fmt.Sprintf("%s cannot start: %s, which another start does not mend", e.name, e.how)
+}
+
 // terminate asks a running child to end, or kills it.
 func (s *supervisor) terminate(c *child, kill bool) {
 	if c.cmd == nil {
@@ -87,8 +108,9 @@ func (s *supervisor) ended(c *child, how string, code int) {
 		c.fails++
 	}
 	c.ready, c.why = false, fmt.Errorf("it ended: %s", how)
-	if code == ExitUsage && !c.was {
-		s.failure = fmt.Errorf("%s cannot start: %s, which another start does not mend. What it printed is above, and its command line is: %s", c.Name, how, Quote(c.Args))
+	// A program in Go that crashes has the status of a wrong command line.
+	if code == ExitConfig || code == ExitUsage && !c.was {
+		s.failure = &FinalError{Code: code, name: c.Name, how: how, said: c.out.said(), args: c.Args}
 		return
 	}
 	if c.fails >= MaxFailedStarts {

@@ -19,6 +19,9 @@ const (
 	// ExitUsage is the exit status with which a child that was never ready says that
 	// its command line is wrong: starting it again is of no use.
 	ExitUsage = 2
+	// ExitConfig is the exit status with which a child says that its configuration
+	// cannot work (EX_CONFIG of sysexits.h): starting it again is of no use either.
+	ExitConfig = 78
 
 	killTimeout  = 5 * time.Second        // from SIGKILL to the end; only a process stuck in the kernel needs longer
 	outputDelay  = 2 * time.Second        // for the last lines of a child whose output somebody else holds open

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -108,6 +109,7 @@ type lineWriter struct {
 
 	mu   sync.Mutex
 	part []byte // of a line that has no end yet
+	last string // the last whole line that was not empty
 }
 
 func (w *lineWriter) Write(b []byte) (int, error) {
@@ -137,11 +139,20 @@ func (w *lineWriter) end() {
 	}
 }
 
+// said returns the last line, "(nothing)" if there was none.
+func (w *lineWriter) said() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.last, "(nothing)")
+}
+
 // line queues the line and forgets it. A progress bar redraws its line with carriage
 // returns: its last state is the line.
 func (w *lineWriter) line() {
 	text := bytes.TrimRight(w.part, "\r")
 	text = text[bytes.LastIndexByte(text, '\r')+1:]
-	w.say(w.prefix + string(text) + "\n")
+	if w.say(w.prefix + string(text) + "\n"); len(text) > 0 {
+		w.last = string(text)
+	}
 	w.part = w.part[:0]
 }

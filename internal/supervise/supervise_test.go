@@ -125,6 +125,31 @@ func TestAChildWhoseCommandLineIsWrongIsNotStartedAgain(t *testing.T) {
 	}
 }
 
+func TestAChildWhoseConfigurationCannotWorkEndsEverythingWithItsMessage(t *testing.T) {
+	for _, ready := range []bool{false, true} {
+		t.Run(fmt.Sprintf("was ready: %v", ready), func(t *testing.T) {
+			w := newWorld(t, "a")
+			w.setReady(ready, "a")
+			w.cfg.OnReady = func(time.Duration) string { return "ready\n" }
+			w.run()
+			v := w.next()
+			if ready {
+				w.out.wants(t, "ready\n")
+			}
+			v.tell(t, "say this model needs another command")
+			v.tell(t, "exit 78")
+			err := w.end(v)
+			var final *FinalError
+			if !errors.As(err, &final) || final.Code != ExitConfig || !strings.Contains(err.Error(), "It said:\nthis model needs another command") {
+				t.Errorf("%v", err)
+			}
+			if strings.Contains(w.out.String(), "starting it again") {
+				t.Error(w.out)
+			}
+		})
+	}
+}
+
 // Go's own panics end with status 2 as well.
 func TestAChildThatWasReadyIsStartedAgainWhateverItsStatus(t *testing.T) {
 	w := newWorld(t, "a")

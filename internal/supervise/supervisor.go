@@ -111,7 +111,12 @@ func (s *supervisor) keep(ctx context.Context) error {
 			s.handle(event)
 		}
 	}
-	s.say("giving up: %v", s.failure)
+	var final *FinalError
+	if errors.As(s.failure, &final) {
+		s.say("giving up: %s", final.short()) // its own message was seen, and is told once more at the end
+	} else {
+		s.say("giving up: %v", s.failure)
+	}
 	return errors.Join(s.failure, s.stop())
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/control"
+	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/engine/llama"
 	"github.com/tandem-llm/tandem/internal/engine/sim"
 )
@@ -117,13 +118,13 @@ func (c Config) check() error {
 	switch c.Role {
 	case Prefill, Decode, Serve:
 	default:
-		return fmt.Errorf("role %q is none of prefill, decode, serve", c.Role)
+		return engine.Misconfigured("role %q is none of prefill, decode, serve", c.Role)
 	}
 	if c.Engine != "llama" && c.Engine != "sim" {
-		return fmt.Errorf("engine %q is unknown: use llama, or sim to try the system without a model", c.Engine)
+		return engine.Misconfigured("engine %q is unknown: use llama, or sim to try the system without a model", c.Engine)
 	}
 	if !c.InsecureBind && !isLoopback(c.Host) {
-		return fmt.Errorf("--host %s is not loopback and the worker's ports have no authentication: use 127.0.0.1, or --insecure-bind on a network you trust", c.Host)
+		return engine.Misconfigured("--host %s is not loopback and the worker's ports have no authentication: use 127.0.0.1, or --insecure-bind on a network you trust", c.Host)
 	}
 	return nil
 }

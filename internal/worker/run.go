@@ -27,7 +27,7 @@ import (
 const shutdownGrace = 2 * time.Second
 
 // Run is a worker process from start to end. It returns nil after a drain that
-// ctx's end asked for.
+// ctx's end asked for, and an *engine.ConfigError if cfg can never work.
 func Run(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -91,12 +91,19 @@ func (s *Server) load(g *svc.Group) (unload func(), err error) {
 	var selfTest any
 	switch cfg.Engine {
 	case "sim":
-		backend, err = sim.New(cfg.Sim)
+		if backend, err = sim.New(cfg.Sim); err != nil {
+			err = &engine.ConfigError{Err: err}
+		}
 	default:
+		cfg.Llama.MustHandOver = cfg.Role != Serve
 		var b *llama.Backend
 		if b, err = llama.New(cfg.Llama); err == nil {
 			backend, selfTest = b, b.SelfTest()
 		}
+	}
+	var no *engine.NoHandOverError
+	if errors.As(err, &no) {
+		return func() {}, noPair(no.Info)
 	}
 	if err != nil {
 		return func() {}, fmt.Errorf("the engine cannot be loaded: %w", err)
@@ -140,11 +147,11 @@ func (s *Server) build(g *svc.Group, p *parts) (err error) {
 		cfg.Log.Warn("the model has no chat template, as base models have none: chats are written out as a dialogue", "model", p.info.Model)
 	}
 	if p.chat, err = chat.New(template, p.info.BOS, p.info.EOS); err != nil {
-		return err
+		return &engine.ConfigError{Err: err}
 	}
 	p.record = flight.New(string(cfg.Role), 0, s.ended)
 	if cfg.Role != Serve && p.info.HandOver != "" {
-		return fmt.Errorf("this model's KV cannot be handed over (%s): use tandem serve", p.info.HandOver)
+		return noPair(p.info)
 	}
 	if cfg.Role != Serve {
 		size := cfg.ArenaBytes
@@ -168,6 +175,12 @@ func (s *Server) build(g *svc.Group, p *parts) (err error) {
 		p.decode.Start(g, nil)
 		return nil
 	}
+}
+
+// noPair refuses a model that a prefill and a decode worker cannot share.
+func noPair(i engine.Info) error {
+	return engine.Misconfigured("%s (architecture %s) cannot be served by a prefill and a decode worker: %s. Serve it in one process: tandem serve --model %s",
+		i.Model, i.Arch, i.HandOver, i.Path)
 }
 
 // arenaBytes is enough for every slot's share, and for some rooms that run ahead.

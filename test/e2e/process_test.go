@@ -262,17 +262,24 @@ var nextPort atomic.Int64
 func init() { nextPort.Store(20000 + int64(os.Getpid()%100)*100) }
 
 // freePort returns a port that nothing listens on.
-func freePort(t *testing.T) int {
+func freePort(t *testing.T) int { return freePorts(t, 1) }
+
+// freePorts returns the first of n ports in a row that nothing listens on.
+func freePorts(t *testing.T, n int) int {
 	t.Helper()
 	for range 1000 {
-		port := int(20000 + (nextPort.Add(1)-20000)%12000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
+		first := int(20000 + (nextPort.Add(int64(n))-int64(n)-20000)%12000)
+		free := true
+		for port := first; port < first+n && free; port++ {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if free = err == nil; free {
+				l.Close()
+			}
 		}
-		l.Close()
-		return port
+		if free {
+			return first
+		}
 	}
-	t.Fatal("no free port among a thousand")
+	t.Fatal("no free ports among a thousand")
 	return 0
 }

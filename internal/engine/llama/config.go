@@ -1,11 +1,12 @@
 package llama
 
 import (
-	"fmt"
 	"log/slog"
 	"runtime"
 
 	yzma "github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/tandem-llm/tandem/internal/engine"
 )
 
 // Version is the llama.cpp release this package is made for.
@@ -53,6 +54,9 @@ type Config struct {
 	// GPULayers is how many layers go to a GPU, if the libraries have a backend
 	// for it: 0 none, −1 all.
 	GPULayers int
+	// MustHandOver makes New fail with an *engine.NoHandOverError, as soon as that is
+	// known, if the model's KV cannot be handed over.
+	MustHandOver bool
 	// SkipSelfTest leaves out the self-test at load, for tests of this package.
 	SkipSelfTest bool
 	// NoDigest leaves the weights out of the layout fingerprint. Only for tests.
@@ -92,7 +96,7 @@ func kvType(name string) (yzma.GGMLType, error) {
 	case "q8_0":
 		return yzma.GGMLTypeQ8_0, nil
 	}
-	return 0, fmt.Errorf("KV type %q: use f16, bf16 or q8_0", name)
+	return 0, engine.Misconfigured("KV type %q: use f16, bf16 or q8_0", name)
 }
 
 // belowWindow halves the chunk until it is smaller than the window. At the

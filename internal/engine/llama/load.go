@@ -15,6 +15,7 @@ import (
 
 // New loads the libraries, the model and a context, and tests that KV can be
 // handed over. It takes as long as the model is large. Callers owe it one Close.
+// What no other try can mend is an *engine.ConfigError.
 func New(c Config) (b *Backend, err error) {
 	c = c.withDefaults()
 	k, err := kvType(c.KVType)
@@ -44,12 +45,18 @@ func New(c Config) (b *Backend, err error) {
 	if err := b.loadModel(); err != nil {
 		return b, err
 	}
+	if why := b.stateful(); why != "" && c.MustHandOver { // said before a large file is hashed
+		return b, &engine.NoHandOverError{Info: engine.Info{Model: c.Name, Path: c.ModelPath, Arch: file.Architecture, HandOver: why}}
+	}
 	if err := b.loadContext(k); err != nil {
 		return b, err
 	}
 	b.describe(file)
 	if err := b.learn(); err != nil {
 		return b, err
+	}
+	if b.info.HandOver != "" && c.MustHandOver {
+		return b, &engine.NoHandOverError{Info: b.info}
 	}
 	if err := b.fingerprint(); err != nil {
 		return b, err
@@ -61,17 +68,20 @@ func New(c Config) (b *Backend, err error) {
 // checkFile names what is wrong with a file before the library sees it.
 func checkFile(path string) (gguf.Info, error) {
 	if path == "" {
-		return gguf.Info{}, errors.New("no model file given")
+		return gguf.Info{}, engine.Misconfigured("no model file given")
 	}
 	info, err := gguf.ReadInfo(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return info, fmt.Errorf("model file %s does not exist", path)
 	}
+	if errors.Is(err, gguf.ErrNotGGUF) || errors.Is(err, gguf.ErrDamaged) {
+		return info, engine.Misconfigured("model file: %w", err)
+	}
 	if err != nil {
 		return info, fmt.Errorf("model file: %w", err)
 	}
 	if err := info.CheckServable(); err != nil {
-		return info, fmt.Errorf("model file %s: %w", path, err)
+		return info, engine.Misconfigured("model file %s: %w", path, err)
 	}
 	return info, nil
 }
@@ -89,13 +99,17 @@ func (b *Backend) loadModel() error {
 	var err error
 	if b.model, err = yzma.ModelLoadFromFile(b.c.ModelPath, p); err != nil {
 		b.model = 0
-		return fmt.Errorf("llama.cpp cannot load %s: %s", b.c.ModelPath, heard.firstError())
+		err = fmt.Errorf("llama.cpp cannot load %s: %s", b.c.ModelPath, heard.firstError())
+		if strings.Contains(err.Error(), "unknown model architecture") {
+			return &engine.ConfigError{Err: err}
+		}
+		return err
 	}
 	switch {
 	case !yzma.ModelHasDecoder(b.model) || yzma.ModelHasEncoder(b.model):
-		return fmt.Errorf("%s is an encoder model: only decoder-only models generate from a KV cache", b.c.ModelPath)
+		return engine.Misconfigured("%s is an encoder model: only decoder-only models generate from a KV cache", b.c.ModelPath)
 	case yzma.ModelIsDiffusion(b.model):
-		return fmt.Errorf("%s is a diffusion model: it has no KV cache to generate from", b.c.ModelPath)
+		return engine.Misconfigured("%s is a diffusion model: it has no KV cache to generate from", b.c.ModelPath)
 	}
 	b.tok, err = newTokenizer(yzma.ModelGetVocab(b.model))
 	if err != nil {
@@ -111,7 +125,7 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 	b.rows = engine.DefaultMaxStep(b.c.Chunk, b.c.Slots)
 	limit := int(yzma.MaxParallelSequences()) - spares
 	if b.c.Slots > limit {
-		return fmt.Errorf("%d slots: llama.cpp keeps at most %d", b.c.Slots, limit)
+		return engine.Misconfigured("%d slots: llama.cpp keeps at most %d", b.c.Slots, limit)
 	}
 	if b.c.CacheSeqs == 0 {
 		b.c.CacheSeqs = b.c.Slots

@@ -1,12 +1,14 @@
 package llama
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/gguf"
 	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
 )
@@ -40,19 +42,20 @@ func TestWhatCannotBeLoadedIsNamedInWords(t *testing.T) {
 	f.Close()
 	unknown := file("unknown.gguf", []byte(strings.Replace(string(whole), "llama", "wombt", 1)))
 	for name, c := range map[string]struct {
-		c    Config
-		want string
+		c     Config
+		want  string
+		never bool // no other try can mend it
 	}{
-		"no path":        {Config{LibDir: lib}, "no model file given"},
-		"missing":        {Config{LibDir: lib, ModelPath: filepath.Join(dir, "nope.gguf")}, "does not exist"},
-		"not GGUF":       {Config{LibDir: lib, ModelPath: file("text.gguf", []byte("hello world, this is text"))}, "not a GGUF file"},
-		"truncated":      {Config{LibDir: lib, ModelPath: file("cut.gguf", whole[:len(whole)/2])}, "truncated"},
-		"no tensors":     {Config{LibDir: lib, ModelPath: bare}, "no tensors"},
-		"unknown arch":   {Config{LibDir: lib, ModelPath: unknown}, "wombt"},
-		"no library":     {Config{LibDir: dir, ModelPath: path}, "already loaded from"},
-		"odd KV type":    {Config{LibDir: lib, ModelPath: path, KVType: "q3"}, "use f16, bf16 or q8_0"},
-		"too much cache": {Config{LibDir: lib, ModelPath: path, Context: 1 << 30}, "use a smaller context"},
-		"too many slots": {Config{LibDir: lib, ModelPath: path, Slots: 100000}, "at most"},
+		"no path":        {Config{LibDir: lib}, "no model file given", true},
+		"missing":        {Config{LibDir: lib, ModelPath: filepath.Join(dir, "nope.gguf")}, "does not exist", false},
+		"not GGUF":       {Config{LibDir: lib, ModelPath: file("text.gguf", []byte("hello world, this is text"))}, "not a GGUF file", true},
+		"truncated":      {Config{LibDir: lib, ModelPath: file("cut.gguf", whole[:len(whole)/2])}, "truncated", false},
+		"no tensors":     {Config{LibDir: lib, ModelPath: bare}, "no tensors", true},
+		"unknown arch":   {Config{LibDir: lib, ModelPath: unknown}, "wombt", true},
+		"no library":     {Config{LibDir: dir, ModelPath: path}, "already loaded from", false},
+		"odd KV type":    {Config{LibDir: lib, ModelPath: path, KVType: "q3"}, "use f16, bf16 or q8_0", true},
+		"too much cache": {Config{LibDir: lib, ModelPath: path, Context: 1 << 30}, "use a smaller context", false},
+		"too many slots": {Config{LibDir: lib, ModelPath: path, Slots: 100000}, "at most", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "no library" {
@@ -67,7 +70,10 @@ func TestWhatCannotBeLoadedIsNamedInWords(t *testing.T) {
 			if !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("%q does not say %q", err, c.want)
 			}
-			t.Log(err)
+			var config *engine.ConfigError
+			if errors.As(err, &config) != c.never {
+				t.Errorf("%v: a fault of the configuration: %v, want %v", err, !c.never, c.never)
+			}
 		})
 	}
 	for i := range aborts {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -66,6 +67,21 @@ func TestAModelWithStateIsLoadedAndItsHandOverRefusedWithTheReason(t *testing.T)
 			if _, err := l.Admit(r, &relay{}); err == nil || !strings.Contains(err.Error(), b.info.HandOver) {
 				t.Errorf("admitted: %v", err)
 			}
+		}
+	})
+}
+
+// Before a large file is hashed, and a context made.
+func TestWhoMustHandOverHearsAtOnceThatAModelCannot(t *testing.T) {
+	onStateful(t, func(t *testing.T, kind testmodel.Kind) {
+		path, err := testmodel.Path(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = New(Config{LibDir: testmodel.Library(t), ModelPath: path, MustHandOver: true, Log: slog.New(slog.DiscardHandler)})
+		var no *engine.NoHandOverError
+		if !errors.As(err, &no) || no.Info.Path != path || !strings.Contains(no.Info.HandOver, kind.String()) || no.Info.Arch == "" {
+			t.Fatalf("%v", err)
 		}
 	})
 }
