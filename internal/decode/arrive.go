@@ -60,7 +60,7 @@ func (w *Worker) Arrived(peer id.Incarnation, h transfer.Header, lease *kv.Lease
 		lease.Release()
 		return
 	}
-	if err != nil { // LinkDown follows and ends the rooms of this peer
+	if err != nil { // canceled, or LinkDown follows and ends the rooms of this peer
 		w.notReading(j, lease)
 		return
 	}

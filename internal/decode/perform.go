@@ -39,6 +39,9 @@ func (w *Worker) perform(e room.Effect) {
 		if j := w.job(e.Room); j != nil {
 			w.stopJob(j, e.Cause)
 		}
+		if e.To != 0 {
+			w.sink.Cancel(e.To, e.Room, e.Gen)
+		}
 	case room.Answer:
 		if j := w.job(e.Room); j != nil {
 			j.gen.end(e.Cause, engine.Result{})

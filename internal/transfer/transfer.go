@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
 	"github.com/tandem-llm/tandem/internal/kv"
@@ -19,6 +20,10 @@ type Header struct {
 // Ticket lets one sink open one data connection: 32 random bytes, bound to both
 // incarnations, used once.
 type Ticket [32]byte
+
+// Lease is how long a peer that reads nothing may keep memory of a hand-over that was
+// canceled: then its link is closed. It is as long as a silent peer is not yet suspect.
+const Lease = 3 * time.Second
 
 // Errors that end a published chunk before its acknowledgement.
 var (
@@ -61,9 +66,9 @@ type Source interface {
 	// calls Settled. Returns an error (ErrNoLink, ErrFull): the caller keeps it.
 	Publish(peer id.Incarnation, h Header, lease *kv.Lease) error
 
-	// Cancel settles the queued chunks of one hand-over with ErrCanceled. One
-	// that is being written is finished first, and settled after its
-	// acknowledgement or the link's end.
+	// Cancel settles the chunks of one hand-over with ErrCanceled, as soon as
+	// nobody reads their bytes: at once those that are queued, the others
+	// within Lease, at the price of the link if it must be.
 	Cancel(peer id.Incarnation, room id.Room, gen id.Generation)
 
 	// Fence closes the peer's connection and settles all its chunks.
@@ -103,6 +108,11 @@ type Sink interface {
 	// Ack tells the source that the sink is finished with a chunk that Arrived.
 	// It never blocks.
 	Ack(peer id.Incarnation, h Header)
+
+	// Cancel asks for the lease of a chunk of that hand-over which is being read:
+	// Arrived brings it at once, with ErrCanceled, unless it brings it whole. The
+	// rest of the chunk is discarded.
+	Cancel(peer id.Incarnation, room id.Room, gen id.Generation)
 
 	// Close ends the peer's connection. LinkDown follows.
 	Close(peer id.Incarnation)

@@ -21,6 +21,8 @@ type pipe struct {
 	segs    []segment
 	size    int
 	blocked bool
+	held    bool // after allowed bytes more nothing is read
+	allowed int
 	delay   time.Duration
 	left    int  // bytes until the connection breaks; -1: it does not
 	fin     bool // the writer has closed
@@ -66,10 +68,14 @@ func (p *pipe) read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		case past(p.rd):
 			return 0, os.ErrDeadlineExceeded
-		case p.blocked && !p.broken:
+		case (p.blocked || p.held && p.allowed == 0) && !p.broken:
 		case len(p.segs) > 0 && past(p.segs[0].at):
 			s := &p.segs[0]
+			if p.held {
+				b = b[:min(len(b), p.allowed)]
+			}
 			n := copy(b, s.b)
+			p.allowed -= n
 			if s.b = s.b[n:]; len(s.b) == 0 {
 				p.segs = p.segs[1:]
 			}

@@ -82,7 +82,7 @@ func (n *network) heal() {
 	n.faults = nil
 	for c := range n.conns {
 		for _, p := range []*pipe{c.w, c.r} {
-			p.change(func() { p.blocked, p.delay = false, 0 })
+			p.change(func() { p.blocked, p.held, p.delay = false, false, 0 })
 		}
 	}
 }
@@ -101,6 +101,16 @@ func (n *network) cut(r route, w way, k int) {
 	for _, c := range n.named(r) {
 		for _, p := range c.pipes(w) {
 			p.change(func() { p.left = k })
+		}
+	}
+}
+
+// hold lets k more bytes through in one direction of each connection that there is,
+// and then none until it heals.
+func (n *network) hold(r route, w way, k int) {
+	for _, c := range n.named(r) {
+		for _, p := range c.pipes(w) {
+			p.change(func() { p.held, p.allowed = true, k })
 		}
 	}
 }

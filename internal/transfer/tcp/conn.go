@@ -58,26 +58,31 @@ func writeAll(c net.Conn, bufs *net.Buffers, stall time.Duration) error {
 	}
 }
 
-// readFull reads exactly len(b) bytes; like writeAll it minds progress only.
-func readFull(c net.Conn, b []byte, stall time.Duration) error {
-	for idle := 0; len(b) > 0; {
+// readFull reads exactly len(b) bytes, and says how many it got; like writeAll it
+// minds progress only. canceled ends it, if not nil: who sets it also sets a read
+// deadline that has passed.
+func readFull(c net.Conn, b []byte, stall time.Duration, canceled *atomic.Bool) (got int, err error) {
+	for idle := 0; got < len(b); {
 		c.SetReadDeadline(time.Now().Add(stall / stallSlices))
-		n, err := io.ReadFull(c, b)
-		b = b[n:]
+		if canceled != nil && canceled.Load() { // after the deadline, or it would undo the wake-up
+			return got, transfer.ErrCanceled
+		}
+		n, err := io.ReadFull(c, b[got:])
+		got += n
 		switch {
 		case err == nil:
-			return nil
+			return got, nil
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return err
+			return got, err
 		case n > 0:
 			idle = 0
 		default:
 			if idle++; idle == stallSlices {
-				return errStalled
+				return got, errStalled
 			}
 		}
 	}
-	return nil
+	return got, nil
 }
 
 // counters are Stats as they grow.

@@ -135,6 +135,13 @@ func (s *Sink) Ack(peer id.Incarnation, h transfer.Header) {
 	}
 }
 
+// Cancel gives the lease of a chunk of that hand-over back while it is read.
+func (s *Sink) Cancel(peer id.Incarnation, room id.Room, gen id.Generation) {
+	if l := s.link(peer); l != nil {
+		l.cancel(room, gen)
+	}
+}
+
 // Close ends the peer's connection. LinkDown follows.
 func (s *Sink) Close(peer id.Incarnation) {
 	if l := s.link(peer); l != nil {

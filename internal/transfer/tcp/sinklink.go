@@ -27,9 +27,10 @@ type sinkLink struct {
 	running atomic.Int32
 	scratch []byte // the reader's, for what is discarded
 
-	mu   sync.Mutex
-	held map[key]struct{} // arrived, and not acknowledged
-	acks []key            // to be told
+	mu    sync.Mutex
+	under *reading         // the chunk whose payload is read into a lease; nil between them
+	held  map[key]struct{} // arrived, and not acknowledged
+	acks  []key            // to be told
 	// Free, unread and owed are the window: granted, announced by a CHUNK and
 	// not read, read and not yet returned by a CREDIT.
 	free, unread, owed int64
@@ -141,16 +142,28 @@ func (l *sinkLink) payload(h transfer.Header) error {
 		l.arrived(h, lease, errors.Join(errShortLease, err))
 		return err
 	}
+	r := l.begin(h)
 	rest := lease.Bytes()[:h.Bytes]
 	for len(rest) > 0 {
-		piece := rest[:min(len(rest), pieceBytes)]
-		if err := readFull(l.c, piece, l.s.cfg.StallTimeout); err != nil {
-			l.arrived(h, lease, err)
+		n, err := readFull(l.c, rest[:min(len(rest), pieceBytes)], l.s.cfg.StallTimeout, &r.canceled)
+		l.took(n)
+		rest = rest[n:]
+		if err == nil {
+			continue
+		}
+		l.finishReading()
+		l.arrived(h, lease, err)
+		if err != transfer.ErrCanceled {
 			return err
 		}
-		l.took(len(piece))
-		rest = rest[len(piece):]
+		if err := l.discard(len(rest)); err != nil {
+			return err
+		}
+		l.s.discarded.Add(1)
+		l.tell(h)
+		return nil
 	}
+	l.finishReading()
 	l.mu.Lock()
 	l.held[keyOf(h)] = struct{}{}
 	l.mu.Unlock()
@@ -158,6 +171,37 @@ func (l *sinkLink) payload(h transfer.Header) error {
 	l.s.counters.bytes.Add(uint64(h.Bytes))
 	l.arrived(h, lease, nil)
 	return nil
+}
+
+// reading is a chunk whose payload is under way into a lease.
+type reading struct {
+	room     id.Room
+	gen      id.Generation
+	canceled atomic.Bool
+}
+
+func (l *sinkLink) begin(h transfer.Header) *reading {
+	r := &reading{room: h.Room, gen: h.Gen}
+	l.mu.Lock()
+	l.under = r
+	l.mu.Unlock()
+	return r
+}
+
+func (l *sinkLink) finishReading() {
+	l.mu.Lock()
+	l.under = nil
+	l.mu.Unlock()
+}
+
+// cancel wakes the reader if it reads a chunk of that hand-over.
+func (l *sinkLink) cancel(room id.Room, gen id.Generation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.under; r != nil && r.room == room && r.gen == gen {
+		r.canceled.Store(true)
+		l.c.SetReadDeadline(time.Unix(1, 0)) // the reader sets its own again
+	}
 }
 
 func (l *sinkLink) accept(h transfer.Header) (lease *kv.Lease) {
@@ -176,11 +220,12 @@ func (l *sinkLink) discard(n int) error {
 	}
 	for n > 0 {
 		piece := l.scratch[:min(n, len(l.scratch))]
-		if err := readFull(l.c, piece, l.s.cfg.StallTimeout); err != nil {
+		got, err := readFull(l.c, piece, l.s.cfg.StallTimeout, nil)
+		l.took(got)
+		if err != nil {
 			return err
 		}
-		l.took(len(piece))
-		n -= len(piece)
+		n -= got
 	}
 	return nil
 }

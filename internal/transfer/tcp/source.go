@@ -118,7 +118,8 @@ func (s *Source) Publish(peer id.Incarnation, h transfer.Header, lease *kv.Lease
 	return l.publish(h, lease)
 }
 
-// Cancel settles the hand-over's chunks that are not being written yet.
+// Cancel settles the hand-over's chunks: at once those that are not being written,
+// that one when its write has ended, or with the link.
 func (s *Source) Cancel(peer id.Incarnation, room id.Room, gen id.Generation) {
 	if l := s.link(peer); l != nil {
 		l.cancel(room, gen)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type item struct {
 	lease *kv.Lease
 	state itemState
 	acked bool // while it is being written
+
+	canceled bool // while it is being written: its lease is wanted back
 }
 
 type itemState uint8
@@ -88,18 +91,35 @@ func (l *sourceLink) publish(h transfer.Header, lease *kv.Lease) error {
 func (l *sourceLink) cancel(room id.Room, gen id.Generation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	keep := l.queue[:0]
 	var evs []event
-	for _, it := range l.queue {
-		if it.h.Room != room || it.h.Gen != gen {
-			keep = append(keep, it)
-			continue
+	for _, it := range l.items {
+		switch {
+		case it.h.Room != room || it.h.Gen != gen:
+		case it.state != writing: // not begun, or all of it is with the kernel
+			evs = append(evs, l.settle(it, transfer.ErrCanceled))
+		case !it.canceled:
+			it.canceled = true
+			l.leased(it, stallSlices)
 		}
-		evs = append(evs, l.settle(it, transfer.ErrCanceled))
 	}
-	clear(l.queue[len(keep):])
-	l.queue = keep
+	l.queue = slices.DeleteFunc(l.queue, func(it *item) bool { return it.h.Room == room && it.h.Gen == gen })
 	l.s.events.post(evs...)
+}
+
+// leased closes the link when a canceled chunk's write has not ended after so many
+// slices of the lease. It counts slices for the reason given at stallSlices.
+func (l *sourceLink) leased(it *item, slices int) {
+	time.AfterFunc(transfer.Lease/stallSlices, func() {
+		l.mu.Lock()
+		stands := l.err == nil && it.state == writing
+		if stands && slices > 1 {
+			l.leased(it, slices-1)
+		}
+		l.mu.Unlock()
+		if stands && slices <= 1 {
+			l.fail(fmt.Errorf("%w: a canceled chunk for %v", errStalled, transfer.Lease))
+		}
+	})
 }
 
 // settle forgets an item, gives its lease back and returns the news of it. The
@@ -203,8 +223,11 @@ func (l *sourceLink) written(it *item) {
 	defer l.mu.Unlock()
 	it.state = sent
 	l.idle = 0
-	if it.acked {
+	switch {
+	case it.acked:
 		l.s.events.post(l.settle(it, nil))
+	case it.canceled:
+		l.s.events.post(l.settle(it, transfer.ErrCanceled))
 	}
 }
 
