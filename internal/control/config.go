@@ -38,7 +38,7 @@ const (
 const (
 	MinRedial    = 50 * time.Millisecond // a restarted peer is back soon
 	MaxRedial    = 2 * time.Second       // a peer that returns is found within the suspicion time
-	RefusedPause = 5 * time.Second       // a refusal does not go away by asking again
+	RefusedPause = 5 * time.Second       // a layout that does not fit does not change by asking again
 	SteadyAfter  = 5 * time.Second       // a session that lived so long forgets earlier failures
 	WarnEvery    = 30 * time.Second      // an address that cannot be reached is told of at once, and then so often
 )

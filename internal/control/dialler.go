@@ -32,7 +32,7 @@ type DialStatus struct {
 	Addr        string         `json:"addr"`
 	Incarnation id.Incarnation `json:"incarnation"` // who answered last
 	Connected   bool           `json:"connected"`
-	Refused     *room.Cause    `json:"refused,omitempty"` // why there is no session, if one end refused it
+	Refused     *room.Cause    `json:"refused,omitempty"` // why there will be no session, if one end refused what the other is
 	Err         string         `json:"err,omitempty"`     // of the last attempt
 }
 
@@ -83,7 +83,7 @@ func (n *Node) Dials() []DialStatus {
 		p := n.peers[d.last]
 		st := DialStatus{Addr: d.addr, Incarnation: d.last, Connected: p != nil && p.sess != nil}
 		if d.err != nil && !st.Connected {
-			st.Err, st.Refused = d.err.Error(), causeText(d.err)
+			st.Err, st.Refused = d.err.Error(), lasting(d.err)
 		}
 		out = append(out, st)
 	}
@@ -172,11 +172,11 @@ func (n *Node) attempt(ctx context.Context, d *dial) {
 		}
 		pause := d.pause
 		d.pause = min(2*d.pause, MaxRedial)
-		if causeText(err) != nil {
+		if lasting(err) != nil {
 			pause = RefusedPause
 		}
 		d.next = time.Now().Add(pause/2 + rand.N(pause/2)) // jittered: workers restarted together do not come together
-		if causeText(err) != nil {
+		if lasting(err) != nil {
 			d.next = d.next.Add(pause / 2)
 		}
 		d.running, d.sess, d.err = false, nil, err

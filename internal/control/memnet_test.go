@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ type memnet struct {
 	lis    map[string]*memListener
 	conns  []*memConn
 	dialed int
+	spoil  func(p []byte) // sees what each Write is about to send, if not nil
 }
 
 func newMemnet() *memnet { return &memnet{lis: map[string]*memListener{}} }
@@ -38,8 +40,8 @@ func (m *memnet) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	a, b := newHalf(), newHalf()
-	near := &memConn{r: a, w: b, addr: memAddr(addr)}
-	far := &memConn{r: b, w: a, addr: memAddr("dialler")}
+	near := &memConn{net: m, r: a, w: b, addr: memAddr(addr)}
+	far := &memConn{net: m, r: b, w: a, addr: memAddr("dialler")}
 	select {
 	case l.accept <- far:
 	case <-l.closed:
@@ -153,6 +155,7 @@ func (h *half) set(fn func(*half)) {
 func past(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
 type memConn struct {
+	net  *memnet
 	r, w *half
 	addr memAddr
 }
@@ -178,6 +181,12 @@ func (c *memConn) Read(p []byte) (int, error) {
 }
 
 func (c *memConn) Write(p []byte) (n int, err error) {
+	c.net.mu.Lock()
+	if c.net.spoil != nil {
+		p = bytes.Clone(p)
+		c.net.spoil(p)
+	}
+	c.net.mu.Unlock()
 	h := c.w
 	h.mu.Lock()
 	defer h.mu.Unlock()

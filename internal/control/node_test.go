@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -332,6 +333,30 @@ func TestADifferentLayoutIsRefusedWithBothValuesAndRetriedSlowly(t *testing.T) {
 		}
 		if p.heard()+d.heard() != "" {
 			t.Errorf("sessions came up: %s / %s", p.heard(), d.heard())
+		}
+		p.stop()
+		d.stop()
+	})
+}
+
+// Found by a proxy that flips bits: one spoilt HELLO was taken for a refusal that lasts,
+// and there was no session for seven seconds.
+func TestAHelloThatWasSpoiltOnItsWayIsSaidAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemnet()
+		spoilt := 0
+		m.spoil = func(b []byte) {
+			if i := bytes.Index(b, []byte("TDMC\x01")); i >= 0 && spoilt < 2 {
+				b[i+5] ^= 2 // the version
+				spoilt++
+			}
+		}
+		p := start(t, m, 0xA, 7, m.listen("prefill:1"))
+		d := start(t, m, 0xD, 7, nil)
+		d.Dial("prefill:1")
+		pass(time.Second)
+		if _, up := d.At("prefill:1"); !up || spoilt != 2 {
+			t.Errorf("%d HELLOs were spoilt, and a second later there is no session: %+v", spoilt, d.Dials())
 		}
 		p.stop()
 		d.stop()

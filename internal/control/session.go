@@ -368,7 +368,17 @@ func (s *session) deliver(p *remote, rm id.Room, fn func(Handler)) {
 	s.n.call(p, rm, fn)
 }
 
-// causeText is what a refusal's error says, for DialStatus.
+// lasting is what a refusal's error says, if it is one that asking again does not
+// change: the two workers do not fit. Any other, of a HELLO whose bytes were spoilt on
+// their way or of a peer that has too many sessions, is as good as a lost connection.
+func lasting(err error) *room.Cause {
+	if c := causeText(err); c != nil && c.Code == room.LayoutMismatch {
+		return c
+	}
+	return nil
+}
+
+// causeText is what a refusal's error says.
 func causeText(err error) *room.Cause {
 	if !errors.Is(err, ErrRefused) {
 		return nil
