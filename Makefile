@@ -57,6 +57,11 @@ mutate: ## Take every action and transition of the room protocol out in turn; th
 demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look at every gauge: URL= STREAMS=60 ROUNDS=3
 	@go run ./bench/cascade --url '$(or $(URL),http://127.0.0.1:$(PORT))' --streams '$(or $(STREAMS),60)' --rounds '$(or $(ROUNDS),3)'
 
+bench-engine: build ## Against llama.cpp's own server, in interleaved pairs: LLAMA_SERVER=/path MODEL= PAIRS=20 STREAMS=1,8,32 THREADS=1 CPUS=0,1 ONLY=decode,prefill,mixed,chat ROUNDS=5 ARGS=
+	@go build -o bin/bench-engine ./bench/engine
+	@exec ./bin/bench-engine --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),20)' --streams '$(or $(STREAMS),1,8,32)' \
+		--threads '$(or $(THREADS),1)' --cpus '$(CPUS)' --only '$(ONLY)' --rounds '$(or $(ROUNDS),5)' --llama-server '$(LLAMA_SERVER)' $(ARGS)
+
 bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem serve: MODEL= PAIRS=10
 	@go run ./bench/e2e --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),10)'
 
