@@ -78,6 +78,7 @@ func (b baseline) back(since time.Time, within time.Duration) time.Duration {
 	t.Helper()
 	took := b.held(since, within).Sub(since)
 	b.settled(since)
+	b.fleet.quiet = max(b.fleet.quiet, time.Since(since))
 	return took
 }
 

@@ -4,11 +4,16 @@ package e2e
 
 import (
 	"fmt"
+	"net"
+	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
+	"github.com/tandem-llm/tandem/test/fault"
 )
 
 // spec is what a fleet is made of.
@@ -16,6 +21,7 @@ type spec struct {
 	engine                  backend
 	prefill, decode, router []string // flags of one process
 	unfit                   bool     // the two workers cannot work together
+	proxy                   bool     // a fault proxy stands between them
 }
 
 // fleet is a router, a prefill and a decode worker, each a process.
@@ -24,7 +30,13 @@ type fleet struct {
 	engine                  backend
 	router, prefill, decode *process
 	ports                   ports
-	prompts                 int // used by storms
+	prompts                 int          // used by storms
+	fault                   *fault.Proxy // nil without one
+	access                  string       // the router's access log
+
+	mu      sync.Mutex
+	moments map[string]int // for the table
+	quiet   time.Duration  // the longest way back to the baseline
 }
 
 // ports of one fleet: fixed, so that a process can come back on its own.
@@ -32,15 +44,21 @@ type ports struct{ router, prefill, decode, bootstrap, control, data int }
 
 func newFleet(t *testing.T, s spec) *fleet {
 	t.Helper()
-	f := &fleet{t: t, engine: s.engine}
+	f := &fleet{t: t, engine: s.engine, moments: map[string]int{}, access: filepath.Join(t.TempDir(), "access.jsonl")}
+	t.Cleanup(f.audit) // after the processes' end: cleanups run backwards
 	for _, p := range []*int{&f.ports.router, &f.ports.prefill, &f.ports.decode, &f.ports.bootstrap, &f.ports.control, &f.ports.data} {
 		*p = freePort(t)
 	}
 	f.prefill = worker("prefill", f.ports.prefill, s.engine.flags(t), s.prefill,
 		"--bootstrap-port", strconv.Itoa(f.ports.bootstrap), "--control-port", strconv.Itoa(f.ports.control), "--data-port", strconv.Itoa(f.ports.data))
 	f.decode = worker("decode", f.ports.decode, s.engine.flags(t), s.decode)
+	registry := f.ports.bootstrap
+	if s.proxy {
+		f.between()
+		registry = f.fault.Port(fault.Registry)
+	}
 	f.router = &process{name: "router", url: local(f.ports.router), ready: "/health", args: append([]string{"router", "--port", strconv.Itoa(f.ports.router),
-		"--prefill", f.prefill.url + "," + strconv.Itoa(f.ports.bootstrap), "--decode", f.decode.url}, s.router...)}
+		"--access-log", f.access, "--prefill", f.prefill.url + "," + strconv.Itoa(registry), "--decode", f.decode.url}, s.router...)}
 	f.prefill.spawn(t)
 	f.decode.spawn(t)
 	f.prefill.awaitReady(t, startTimeout)
@@ -50,6 +68,18 @@ func newFleet(t *testing.T, s spec) *fleet {
 	}
 	f.router.start(t)
 	return f
+}
+
+// between puts the fault proxy before prefill's ports.
+func (f *fleet) between() {
+	f.t.Helper()
+	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	p, err := fault.New(fault.Target{Registry: at(f.ports.bootstrap), Control: at(f.ports.control), Data: at(f.ports.data)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(p.Close)
+	f.fault = p
 }
 
 // worker describes one worker process.

@@ -41,6 +41,14 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "a child process is left: wait4 says %d, %v\n", pid, err)
 		code = 1
 	}
+	if path := os.Getenv("TANDEM_GAUNTLET_TABLE"); path != "" {
+		var text strings.Builder
+		printTable(&text)
+		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

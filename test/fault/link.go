@@ -56,6 +56,7 @@ type link struct {
 	ends   [dirs]*end // by the direction of frames written to it
 	frames [dirs]chan Frame
 	lame   atomic.Bool // one side is gone on purpose
+	torn   atomic.Bool // bytes were lost
 	over   chan struct{}
 	once   sync.Once
 	work   sync.WaitGroup
@@ -145,6 +146,7 @@ func (l *link) pump(d Dir) {
 			}
 			i, lost := l.p.judge(f)
 			if lost {
+				l.torn.Store(true)
 				continue
 			}
 			if i != nil && i.rule.Do == Reorder && late == nil {
@@ -179,6 +181,7 @@ func (l *link) do(d Dir, f Frame, i *Injection) {
 	r := &i.rule
 	switch r.Do {
 	case Drop, Hole:
+		l.torn.Store(true)
 	case Delay:
 		timer := time.NewTimer(r.Delay)
 		defer timer.Stop()

@@ -113,8 +113,9 @@ func (p *Proxy) Add(r Rule) *Injection {
 	return i
 }
 
-// Heal takes every rule away, opens every direction, lets go of what is held, and
-// ends connections of which one side is gone.
+// Heal takes every rule away, opens every direction, and lets go of what is held. It
+// ends connections of which one side is gone, and those of the data plane that lost
+// bytes: a stream of bytes does not go on without them.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	rules := p.rules
@@ -122,7 +123,7 @@ func (p *Proxy) Heal() {
 	p.holes = [planes][dirs]bool{}
 	var lame []*link
 	for l := range p.links {
-		if l.lame.Load() {
+		if l.lame.Load() || l.plane == Data && l.torn.Load() {
 			lame = append(lame, l)
 		}
 	}
