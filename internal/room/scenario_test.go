@@ -383,6 +383,20 @@ func TestAChunkOfAnotherGenerationIsDiscarded(t *testing.T) {
 	}
 }
 
+// Found by the explorer: a second copy of a READY that had been refused bound
+// prefill to a hand-over that was over at decode. Decode dropped its chunks in
+// silence, and prefill held its memory until T_stall.
+func TestAChunkForAHandOverThatFailedIsAnsweredFromTheTombstone(t *testing.T) {
+	w := newWorld()
+	paired(w, 10)
+	w.d.perform(w.d.book.Fail(w.now, room1, Because(EngineFailed, "no memory")))
+	w.toP = nil // lost
+	w.p.compute(room1)
+	w.deliverChunk()
+	w.deliverToP(0)
+	wantCause(t, w.p, EngineFailed)
+}
+
 func TestALateReadyIsAnsweredFromTheTombstone(t *testing.T) {
 	w := newWorld()
 	w.p.leg(room1, 10, 0, soon(w))

@@ -172,7 +172,8 @@ var decodeRules = []rule{
 	{evPeerUp, in(Absent), stay, do(dropUnknown)},
 
 	{evChunk, pairedD, Transferring, do(take)},
-	{evChunk, terminal, stay, do(dropLate)},
+	{evChunk, in(Success), stay, do(dropLate)},
+	{evChunk, in(Failed), stay, do(tell, dropLate)},
 	{evChunk, in(Absent, Prealloc, Bootstrapping), stay, do(dropUnknown)},
 
 	{evChunkBad, pairedD, Failed, do(adoptCause, tell, stop, answer)},
