@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/tandem-llm/tandem/internal/engine"
@@ -13,7 +14,7 @@ import (
 
 // One case of the exactness matrix.
 type matrixCase struct {
-	layout string // "gqa", "mla", "window" or "window-full"
+	layout string // one of layouts
 	kvType string
 	n      string // prompt length around chunk borders, in words
 	beside int    // sequences in each decode call, the tested one included
@@ -21,14 +22,36 @@ type matrixCase struct {
 	have   bool   // the first chunk comes from the importing cache itself
 }
 
+// layout is a model, and whether its whole window is kept.
+type layout struct {
+	kind testmodel.Kind
+	full bool
+}
+
+var layouts = map[string]layout{
+	"gqa": {testmodel.LlamaGQA, false}, "mla": {testmodel.MLA, false}, "window": {testmodel.Gemma3, false}, "window-full": {testmodel.Gemma3, true},
+	"recurrent": {testmodel.Recurrent, false}, "hybrid": {testmodel.Hybrid, false},
+}
+
 var axes = struct {
 	layouts, types, lengths []string
 	besides                 []int
 }{
-	[]string{"gqa", "mla", "window", "window-full"},
+	[]string{"gqa", "mla", "window", "window-full", "recurrent", "hybrid"},
 	[]string{"f16", "bf16", "q8_0"},
 	[]string{"2", "C", "C+1", "C+2", "3C+7"},
 	[]int{1, 2, 8, 32},
+}
+
+// possible is false for what cannot be: a first chunk that is there before needs
+// positions after it, and a state in chunks.
+func (c matrixCase) possible() bool {
+	return !c.have || !c.whole() && (c.n == "C+2" || c.n == "3C+7")
+}
+
+// whole says that the layout's state goes whole or not at all.
+func (c matrixCase) whole() bool {
+	return slices.Contains(testmodel.Stateful(), layouts[c.layout].kind)
 }
 
 func (c matrixCase) String() string {
@@ -54,7 +77,9 @@ func matrix(all bool) []matrixCase {
 			for _, n := range axes.lengths {
 				for _, b := range axes.besides {
 					for k := range 4 {
-						every = append(every, matrixCase{l, t, n, b, k&1 > 0, k&2 > 0})
+						if c := (matrixCase{l, t, n, b, k&1 > 0, k&2 > 0}); c.possible() {
+							every = append(every, c)
+						}
 					}
 				}
 			}
@@ -92,7 +117,8 @@ func matrix(all bool) []matrixCase {
 // are equal always. Logits are equal bit for bit under the same schedule, which
 // includes the order of the cells; in a fragmented cache they are within the
 // tolerance, and the likeliest token may differ only where the two likeliest are
-// nearer than that. Pairwise here; every case with TANDEM_SOAK=1.
+// nearer than that. What goes whole or not at all (Stateful) goes the way a text set
+// aside does. Pairwise here; every case with TANDEM_SOAK=1.
 func TestTheExactnessMatrix(t *testing.T) {
 	cases := matrix(os.Getenv("TANDEM_SOAK") == "1")
 	if n := len(matrix(false)); n > 40 {
@@ -103,9 +129,9 @@ func TestTheExactnessMatrix(t *testing.T) {
 	for _, c := range cases {
 		key := c.layout + c.kvType
 		if _, ok := loaded[key]; !ok {
-			kind := map[string]testmodel.Kind{"gqa": testmodel.LlamaGQA, "mla": testmodel.MLA, "window": testmodel.Gemma3, "window-full": testmodel.Gemma3}[c.layout]
-			cfg := Config{KVType: c.kvType, SWAFull: c.layout == "window-full", Slots: 36, CacheSeqs: -1, Context: 2048, NoDigest: true}
-			loaded[key] = side{load(t, kind, cfg), load(t, kind, cfg)}
+			l := layouts[c.layout]
+			cfg := Config{KVType: c.kvType, SWAFull: l.full, Slots: 36, CacheSeqs: -1, Context: 2048, NoDigest: true}
+			loaded[key] = side{load(t, l.kind, cfg), load(t, l.kind, cfg)}
 		}
 		t.Run(c.String(), func(t *testing.T) { c.run(t, loaded[key].from, loaded[key].to) })
 	}
@@ -116,7 +142,7 @@ func (c matrixCase) run(t *testing.T, from, to *Backend) {
 	chunk := int32(from.info.Chunk)
 	n := map[string]int32{"2": 2, "C": chunk, "C+1": chunk + 1, "C+2": chunk + 2, "3C+7": 3*chunk + 7}[c.n]
 	have := int32(0)
-	if c.have && n-1 > chunk {
+	if c.have {
 		have = chunk
 	}
 	tokens := prompt(from, int(n), int(n)+c.beside)
@@ -141,26 +167,11 @@ func (c matrixCase) run(t *testing.T, from, to *Backend) {
 			t.Fatal(err)
 		}
 	}
-	a := newArena(t, 2*from.ChunkBytes(int(chunk))+4096)
-	out, again := lease(t, a, from.ChunkBytes(int(chunk))), lease(t, a, from.ChunkBytes(int(chunk)))
-	for _, b := range borders(int(chunk), int(n-1)) {
-		compute(t, from, tested, tokens, b[0], b[1])
-		size, err := from.Export(tested, b[0], b[1], out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b[0] >= have {
-			if err := to.Import(tested, b[0], b[1], out[:size]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := to.Export(tested, b[0], b[1], again); err != nil {
-			t.Fatal(err)
-		}
-		// What the importing side computed itself, with holes, may differ in the last digits.
-		if (b[0] >= have || !c.holes) && !bytes.Equal(out[:size], again[:size]) {
-			t.Fatalf("chunk %v is not the same on both sides", b)
-		}
+	if c.whole() {
+		compute(t, from, tested, tokens, 0, n-1)
+		c.moveWhole(t, from, to, tested, n-1)
+	} else {
+		c.moveChunks(t, from, to, tested, tokens, have)
 	}
 	last := make([]engine.Token, c.beside)
 	for i := range last {
@@ -205,6 +216,51 @@ func (c matrixCase) run(t *testing.T, from, to *Backend) {
 			best, _ := twoBest(from.Logits(i))
 			last[i] = best
 		}
+	}
+}
+
+// moveChunks computes the prompt on one side, hands it over chunk by chunk, but for
+// what the other has, and compares the bytes of both.
+func (c matrixCase) moveChunks(t *testing.T, from, to *Backend, tested id.SeqID, tokens []engine.Token, have int32) {
+	t.Helper()
+	chunk := from.info.Chunk
+	a := newArena(t, 2*from.ChunkBytes(chunk)+4096)
+	out, again := lease(t, a, from.ChunkBytes(chunk)), lease(t, a, from.ChunkBytes(chunk))
+	for _, b := range borders(chunk, len(tokens)-1) {
+		compute(t, from, tested, tokens, b[0], b[1])
+		size, err := from.Export(tested, b[0], b[1], out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b[0] >= have {
+			if err := to.Import(tested, b[0], b[1], out[:size]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := to.Export(tested, b[0], b[1], again); err != nil {
+			t.Fatal(err)
+		}
+		// What the importing side computed itself, with holes, may differ in the last digits.
+		if (b[0] >= have || !c.holes) && !bytes.Equal(out[:size], again[:size]) {
+			t.Fatalf("chunk %v is not the same on both sides", b)
+		}
+	}
+}
+
+// moveWhole takes a sequence's whole state from one side to the other.
+func (c matrixCase) moveWhole(t *testing.T, from, to *Backend, tested id.SeqID, n int32) {
+	t.Helper()
+	size := from.StateBytes(tested)
+	a := newArena(t, 2*size+8192)
+	out, again := lease(t, a, size)[:size], lease(t, a, size)[:size]
+	if err := from.SaveState(tested, out); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.LoadState(tested, n, out); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.SaveState(tested, again); err != nil || !bytes.Equal(out, again) {
+		t.Fatalf("the state is not the same on both sides (%v)", err)
 	}
 }
 
