@@ -15,6 +15,7 @@ import (
 type attempt struct {
 	*request
 	pair
+	sentIn epochs
 	room   id.Room
 	record *Attempt
 
@@ -34,9 +35,9 @@ type attempt struct {
 
 // attempt runs one try to its end: both legs sent, decode's answer relayed, and
 // on every way out both legs ended, both workers judged.
-func (rq *request) attempt(p pair) outcome {
+func (rq *request) attempt(p pair, sentIn epochs) outcome {
 	a := &attempt{
-		request: rq, pair: p, room: id.NewRoom(),
+		request: rq, pair: p, sentIn: sentIn, room: id.NewRoom(),
 		prefillDone: make(chan *legError, 1), decodeDone: make(chan *legError, 1), steps: make(chan step),
 		endedP: make(chan struct{}), endedD: make(chan struct{}),
 	}
@@ -291,9 +292,8 @@ func (a *attempt) judge(o *outcome, now time.Time) {
 		verdicts[o.blame] = guilty
 		a.metrics.attempts.WithLabelValues(string(o.blame.role), o.blame.url).Inc()
 	}
-	for w, v := range verdicts {
-		a.pool.judge(w, v, o.told(), now)
-	}
+	a.pool.judge(a.prefill, a.sentIn.prefill, verdicts[a.prefill], o.told(), now)
+	a.pool.judge(a.decode, a.sentIn.decode, verdicts[a.decode], o.told(), now)
 	together := neutral
 	switch {
 	case a.body.Local:
@@ -302,7 +302,7 @@ func (a *attempt) judge(o *outcome, now time.Time) {
 	case ofPair(o.cause.Code):
 		together = guilty
 	}
-	a.pool.judgePair(a.pair, together, o.told(), now)
+	a.pool.judgePair(a.pair, a.sentIn.pair, together, o.told(), now)
 }
 
 // ofPair says that a cause lies between the two workers: each may serve with others.

@@ -13,6 +13,10 @@ import (
 // success closes it and whose failure doubles the pause. What is neither, an abort
 // or a client's error, only gives a trial back. Failures that are no longer recent
 // are forgotten. The workers' lock guards it.
+//
+// A request counts only in the epoch it was sent in: one that was on its way when the
+// breaker opened, or when the worker's process was replaced, says nothing of now. It
+// neither closes the breaker by a late success nor takes the place of the trial.
 type breaker struct {
 	most     int // failures in a row that open it; 0: breakerFailures
 	failures int
@@ -21,6 +25,7 @@ type breaker struct {
 	pause    time.Duration // 0: closed
 	until    time.Time     // open until then
 	trial    bool          // half open, and its one trial is out
+	epoch    int           // counts openings and new processes
 }
 
 // allows reports whether a request may be sent now.
@@ -28,10 +33,16 @@ func (b *breaker) allows(now time.Time) bool {
 	return b.pause == 0 || !b.trial && !now.Before(b.until)
 }
 
-// took says that a request is sent.
-func (b *breaker) took() { b.trial = b.pause > 0 }
+// took says that a request is sent, and returns the epoch that judge wants of it.
+func (b *breaker) took() (epoch int) {
+	b.trial = b.pause > 0
+	return b.epoch
+}
 
-func (b *breaker) success() { *b = breaker{most: b.most} }
+func (b *breaker) success() { *b = breaker{most: b.most, epoch: b.epoch} }
+
+// renew forgets everything: what is asked from now on is another process.
+func (b *breaker) renew() { *b = breaker{most: b.most, epoch: b.epoch + 1} }
 
 func (b *breaker) neutral() { b.trial = false }
 
@@ -51,10 +62,14 @@ func (b *breaker) failure(now time.Time, cause *room.Cause) {
 	}
 	b.trial = false
 	b.until = now.Add(b.pause)
+	b.epoch++
 }
 
-// judge counts what one attempt says.
-func (b *breaker) judge(v verdict, cause *room.Cause, now time.Time) {
+// judge counts what one attempt says that was sent in an epoch.
+func (b *breaker) judge(epoch int, v verdict, cause *room.Cause, now time.Time) {
+	if epoch != b.epoch {
+		return
+	}
 	switch v {
 	case good:
 		b.success()

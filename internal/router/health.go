@@ -82,7 +82,9 @@ func (r *Router) check(ctx context.Context, client *http.Client, w *worker) {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
 	if known {
-		w.info, w.rawInfo = info, body
+		if w.learn(info, body) {
+			r.pool.forget(w)
+		}
 	}
 	if status == http.StatusOK { // together, so that no pair is made of a worker whose layout is not known yet
 		answered()

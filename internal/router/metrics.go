@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 // metrics are the router's own registry.
@@ -39,7 +40,8 @@ func newMetrics(p *pool, b func() int) *metrics {
 		e2e: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tandem_router_e2e_seconds", Help: "From a request's arrival to its end.", Buckets: e2eBuckets}, []string{"outcome"}),
 	}
-	m.registry.MustRegister(m.requests, m.attempts, m.retries, m.aborts, m.ttft, m.e2e)
+	m.registry.MustRegister(m.requests, m.attempts, m.retries, m.aborts, m.ttft, m.e2e,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.gauge("tandem_router_in_flight", "Requests accepted and not ended.", nil, func() float64 { return float64(b()) })
 	m.gauge("tandem_router_usable_pairs", "Pairs of workers that a new room may go to.", nil, func() float64 {
 		p.mu.Lock()

@@ -23,6 +23,9 @@ type pool struct {
 // pair is the two workers of one attempt.
 type pair struct{ prefill, decode *worker }
 
+// epochs are those of the breakers that an attempt was let through by.
+type epochs struct{ prefill, decode, pair int }
+
 // pairState is one pair as /health shows it, if it is not used though both its
 // workers are.
 type pairState struct {
@@ -75,22 +78,21 @@ func (a avoid) add(x pair, blame *worker) {
 
 // pick selects the usable pair with the fewest requests in flight that serves the
 // model ("": any), of those that not wants least avoided, and counts it.
-func (p *pool) pick(now time.Time, model string, not avoid) (pair, *room.Cause) {
+func (p *pool) pick(now time.Time, model string, not avoid) (pair, epochs, *room.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn++
 	best, found := p.least(now, model, not)
 	if !found {
-		return pair{}, p.none(now, model)
+		return pair{}, epochs{}, p.none(now, model)
 	}
-	for _, w := range []*worker{best.prefill, best.decode} {
-		w.inFlight++
-		w.breaker.took()
-	}
+	best.prefill.inFlight++
+	best.decode.inFlight++
+	e := epochs{prefill: best.prefill.breaker.took(), decode: best.decode.breaker.took()}
 	if br := p.pairs[best]; br != nil {
-		br.took()
+		e.pair = br.took()
 	}
-	return best, nil
+	return best, e, nil
 }
 
 // untried says that there is a pair for the model without any worker in not.
@@ -247,21 +249,22 @@ func (p *pool) release(w *worker) {
 	p.mu.Unlock()
 }
 
-// judge tells a worker's breaker; cause is what it was guilty of.
-func (p *pool) judge(w *worker, v verdict, cause *room.Cause, now time.Time) {
+// judge tells a worker's breaker what an attempt of that epoch says; cause is what it
+// was guilty of.
+func (p *pool) judge(w *worker, epoch int, v verdict, cause *room.Cause, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.breaker.judge(v, cause, now)
+	w.breaker.judge(epoch, v, cause, now)
 }
 
 // judgePair tells the pair's breaker, which exists while there is something to
 // remember.
-func (p *pool) judgePair(x pair, v verdict, cause *room.Cause, now time.Time) {
+func (p *pool) judgePair(x pair, epoch int, v verdict, cause *room.Cause, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	br := p.pairs[x]
 	switch {
-	case v == good:
+	case v == good && (br == nil || br.epoch == epoch):
 		delete(p.pairs, x)
 		return
 	case br == nil && v == neutral:
@@ -273,7 +276,7 @@ func (p *pool) judgePair(x pair, v verdict, cause *room.Cause, now time.Time) {
 		}
 		p.pairs[x] = br
 	}
-	br.judge(v, cause, now)
+	br.judge(epoch, v, cause, now)
 }
 
 // unreachable takes a worker out of rotation at once.

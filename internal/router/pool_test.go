@@ -19,7 +19,7 @@ func usablePool(prefills, decodes int) *pool {
 func TestABurstIsSpreadBecauseSelectionCounts(t *testing.T) {
 	p := usablePool(4, 2)
 	for range 100 {
-		if _, cause := p.pick(time.Now(), "", nil); cause != nil {
+		if _, _, cause := p.pick(time.Now(), "", nil); cause != nil {
 			t.Fatal(cause)
 		}
 	}
@@ -42,7 +42,7 @@ func TestAPickAvoidsWorkersThatFailedTheRequestIfThereAreOthers(t *testing.T) {
 		p.prefills[i].inFlight = 10 * i // the failed one is the least loaded
 	}
 	for range 5 {
-		got, cause := p.pick(time.Now(), "", not)
+		got, _, cause := p.pick(time.Now(), "", not)
 		if cause != nil || got.prefill == p.prefills[0] || got.decode != p.decodes[0] {
 			t.Fatalf("picked %p %p, %v", got.prefill, got.decode, cause)
 		}

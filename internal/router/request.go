@@ -168,7 +168,7 @@ func (rq *request) attempts() outcome {
 			cause := rq.gone()
 			return outcome{cause: cause, who: whoOf(cause)}
 		}
-		p, cause := rq.pool.pick(time.Now(), rq.model(), not)
+		p, sentIn, cause := rq.pool.pick(time.Now(), rq.model(), not)
 		if cause != nil {
 			if n > 1 && !last.refused {
 				return last // it says more than "no pair"
@@ -176,7 +176,7 @@ func (rq *request) attempts() outcome {
 			return outcome{cause: cause, who: whoRouter}
 		}
 		sent := time.Now()
-		last = rq.attempt(p)
+		last = rq.attempt(p, sentIn)
 		if last.cause.Code == room.Done {
 			return last
 		}

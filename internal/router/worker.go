@@ -140,7 +140,7 @@ func (w *worker) heardLately() bool {
 func (w *worker) learn(info serverInfo, raw json.RawMessage) (restarted bool) {
 	restarted = w.info.Incarnation != "" && info.Incarnation != w.info.Incarnation
 	if restarted {
-		w.breaker.success()
+		w.breaker.renew()
 	}
 	w.info, w.rawInfo = info, raw
 	return restarted
