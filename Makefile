@@ -19,7 +19,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed soak clean
+.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed bench-abort soak clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem se
 
 bench-mixed: build ## Gaps between tokens of running streams while 2,000-token prompts arrive: serve with 2 threads against a pair with 1 + 1
 	@go run ./bench/e2e --tandem ./bin/tandem --mixed --model '$(or $(MODEL),gemma3-270m)' --tokens 2000 --pairs '$(or $(PAIRS),3)'
+
+bench-abort: build ## What a mass disconnect and a death cost: storms of 60, 1,000 and 10,000, throughput before and after, the protocol's cost: MODEL=sim ABORT_ARGS=
+	@go run ./bench/abort --tandem ./bin/tandem --model '$(or $(MODEL),sim)' $(ABORT_ARGS)
 
 soak: build ## All exactness cases, then hours at 80 % load with a fault a minute: FOR=1h SOAK_ENGINE=sim SEED=1 OUT=bin/soak.json
 	TANDEM_SOAK=1 TANDEM_REQUIRE_LLAMA=1 go test ./internal/engine/llama -count=1 -timeout 60m
