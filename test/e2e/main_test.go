@@ -21,6 +21,9 @@ var executable string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if config := os.Getenv(agentEnv); config != "" {
+		return beAgent(config)
+	}
 	dir, err := os.MkdirTemp("", "tandem-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
