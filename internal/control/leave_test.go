@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tandem-llm/tandem/internal/id"
 )
 
 // A worker that was restarted in good order left "session down err=rpc error…" and,
@@ -88,5 +90,34 @@ func TestAnAddressThatCannotBeReachedIsToldAtOnceAndThenSeldom(t *testing.T) {
 			t.Errorf("it was told %d times in 100 s", n)
 		}
 		d.stop()
+	})
+}
+
+// A decode worker that left with a COMMIT in its outbox cost prefill's drain 5 s.
+func TestWhatIsQueuedWhenAWorkerLeavesComesBeforeItsGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, p, d := pair(t)
+		m.freeze()
+		const n = 2000 // more than the connection's window takes
+		for r := id.Room(1); r <= n; r++ {
+			if err := d.Send(p.self, ready(r)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Second)
+		if _, bytes := d.remotes()[0].box.size(); bytes == 0 {
+			t.Fatal("nothing is queued")
+		}
+		d.BroadcastDrain()
+		m.thaw()
+		began := time.Now()
+		d.stop()
+		if took := time.Since(began); took > GoodbyeTimeout {
+			t.Errorf("it took %v", took)
+		}
+		if got := len(p.got()); got != n {
+			t.Errorf("%d of %d messages came", got, n)
+		}
+		p.stop()
 	})
 }

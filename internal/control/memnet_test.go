@@ -18,6 +18,8 @@ type memnet struct {
 	lis    map[string]*memListener
 	conns  []*memConn
 	dialed int
+	dials  []time.Time
+	frozen bool
 	spoil  func(p []byte) // sees what each Write is about to send, if not nil
 }
 
@@ -35,6 +37,7 @@ func (m *memnet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	m.mu.Lock()
 	l := m.lis[addr]
 	m.dialed++
+	m.dials = append(m.dials, time.Now())
 	m.mu.Unlock()
 	if l == nil {
 		return nil, errors.New("connection refused")
@@ -51,14 +54,17 @@ func (m *memnet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	m.mu.Lock()
 	m.conns = append(m.conns, near, far)
+	a.frozen, b.frozen = m.frozen, m.frozen
 	m.mu.Unlock()
 	return near, nil
 }
 
-// freeze stops all bytes on every connection made so far; nobody gets an error.
+// freeze stops all bytes, and the news of a closed connection, on every connection;
+// nobody gets an error.
 func (m *memnet) freeze() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.frozen = true
 	for _, c := range m.conns {
 		c.r.set(func(h *half) { h.frozen = true })
 	}
@@ -76,6 +82,7 @@ func (m *memnet) deafen() {
 func (m *memnet) thaw() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.frozen = false
 	for _, c := range m.conns {
 		c.r.set(func(h *half) { h.frozen = false })
 	}
@@ -136,6 +143,7 @@ type half struct {
 	cond           *sync.Cond
 	buf            []byte
 	closed, frozen bool
+	left, wleft    bool // the reader, the writer has closed its own end
 	rd, wd         time.Time
 }
 
@@ -173,7 +181,9 @@ func (c *memConn) Read(p []byte) (int, error) {
 			h.buf = h.buf[n:]
 			h.cond.Broadcast()
 			return n, nil
-		case h.closed:
+		case h.left:
+			return 0, net.ErrClosed
+		case h.closed && !h.frozen:
 			return 0, io.EOF
 		}
 		h.cond.Wait()
@@ -192,7 +202,7 @@ func (c *memConn) Write(p []byte) (n int, err error) {
 	defer h.mu.Unlock()
 	for len(p) > 0 {
 		switch {
-		case h.closed:
+		case h.closed && !h.frozen, h.wleft:
 			return n, io.ErrClosedPipe
 		case past(h.wd):
 			return n, os.ErrDeadlineExceeded
@@ -209,8 +219,8 @@ func (c *memConn) Write(p []byte) (n int, err error) {
 }
 
 func (c *memConn) Close() error {
-	c.r.set(func(h *half) { h.closed, h.buf = true, nil })
-	c.w.set(func(h *half) { h.closed = true })
+	c.r.set(func(h *half) { h.closed, h.left, h.buf = true, true, nil })
+	c.w.set(func(h *half) { h.closed, h.wleft = true, true })
 	return nil
 }
 

@@ -61,7 +61,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.g.Go("dialler", n.dialler)
 	<-ctx.Done()
 
-	n.sayGoodbye()
+	n.Leave()
 	n.mu.Lock()
 	n.stopped = true
 	n.mu.Unlock()
@@ -75,9 +75,11 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// sayGoodbye tells the peers, after a drain, that this worker ends now, so that they
-// do not take its silence for a death. It waits for their answers, but not for long.
-func (n *Node) sayGoodbye() {
+// Leave tells the peers, after a drain, that this worker ends now, so that they do not
+// take its silence for a death. It comes after all that is queued for them. It waits
+// for their answers, but not for long. Run ends with it; who closes other connections
+// to the same peers calls it before.
+func (n *Node) Leave() {
 	n.ending.Store(true)
 	n.mu.Lock()
 	drained := n.drain

@@ -35,10 +35,17 @@ type worker struct {
 	logged   []string
 	messages []room.Message
 	onMsg    func(room.Message)
+	onState  func(id.Incarnation, State)
+	states   []stateAt
 	panicked []id.Room
 	downErr  error
 	ticket   byte
 	began    time.Time
+}
+
+type stateAt struct {
+	s  State
+	at time.Time
 }
 
 // Write takes what the node logs, from Info on.
@@ -74,8 +81,17 @@ func (w *worker) SessionDown(p id.Incarnation, err error) {
 	w.mu.Unlock()
 	w.note("down %v", p)
 }
-func (w *worker) PeerState(p id.Incarnation, s State) { w.note("%v %v @%v", s, p, time.Since(w.began)) }
-func (w *worker) Drain(p id.Incarnation)              { w.note("drain %v", p) }
+func (w *worker) PeerState(p id.Incarnation, s State) {
+	w.mu.Lock()
+	w.states = append(w.states, stateAt{s, time.Now()})
+	fn := w.onState
+	w.mu.Unlock()
+	w.note("%v %v @%v", s, p, time.Since(w.began))
+	if fn != nil {
+		fn(p, s)
+	}
+}
+func (w *worker) Drain(p id.Incarnation) { w.note("drain %v", p) }
 func (w *worker) Message(p id.Incarnation, m room.Message) {
 	w.mu.Lock()
 	w.messages = append(w.messages, m)

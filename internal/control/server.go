@@ -50,7 +50,7 @@ func (n *Node) Serve(ctx context.Context, lis net.Listener) error {
 	defer cancel()
 	defer context.AfterFunc(n.g.Context(), cancel)()
 	stop := context.AfterFunc(ctx, func() {
-		n.sayGoodbye() // Run says it too; whoever is first must not be cut off by the other
+		n.Leave() // Run says it too; whoever is first must not be cut off by the other
 		srv.Stop()
 	})
 	err := srv.Serve(&gate{Listener: lis, n: n})

@@ -4,8 +4,9 @@ import (
 	"time"
 )
 
-// write sends mail first, then the outbox's urgent lane, then the normal one.
-// What could not be sent goes back and waits for the next session.
+// write sends mail first, then the outbox's urgent lane, then the normal one, and
+// goodbye last: whoever answers it has read all that came before. What could not be
+// sent goes back and waits for the next session.
 func (s *session) write(p *remote) {
 	s.n.mu.Lock()
 	drain := s.n.drain
@@ -33,6 +34,12 @@ func (s *session) write(p *remote) {
 			p.sent.Add(1)
 			continue
 		}
+		if s.takeBye() {
+			if !s.send(s.n.encode(Frame{Type: Ping, Seq: goodbye})) {
+				return
+			}
+			continue
+		}
 		select {
 		case <-s.stop:
 			return
@@ -56,11 +63,15 @@ func (s *session) nextMail() (Frame, bool) {
 	case m.drain:
 		m.drain = false
 		return Frame{Type: Drain}, true
-	case m.bye:
-		m.bye = false
-		return Frame{Type: Ping, Seq: goodbye}, true
 	}
 	return Frame{}, false
+}
+
+func (s *session) takeBye() (bye bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bye, s.mail.bye = s.mail.bye, false
+	return bye
 }
 
 // send writes one frame; the pinger ends the session if that takes too long.

@@ -265,8 +265,9 @@ func (s sessions) PeerState(inc id.Incarnation, state control.State) {
 		s.w.peers.set(inc, func(p *peer) { p.suspect = true })
 	case control.Fenced:
 		s.w.peers.set(inc, func(p *peer) { p.session, p.link, p.suspect = false, false, false })
-		s.w.sink.Close(inc)
+		// First, or the rooms would end by their data connection's loss.
 		s.w.peerDown(inc, room.Because(room.PeerGone, "the prefill worker %v is gone", inc))
+		s.w.sink.Close(inc)
 	}
 }
 

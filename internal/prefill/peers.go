@@ -38,8 +38,9 @@ func (s sessions) PeerState(p id.Incarnation, state control.State) {
 	if state != control.Fenced {
 		return
 	}
-	s.w.source.Fence(p)
+	// First, or the rooms would end by their data connection's loss.
 	s.w.peerDown(p, room.Because(room.PeerGone, "the decode worker %v is gone", p))
+	s.w.source.Fence(p)
 }
 
 func (w *Worker) peerDown(p id.Incarnation, cause *room.Cause) {

@@ -225,6 +225,9 @@ func (s *Server) drain(srv *http.Server) {
 		}
 		break
 	}
+	if p.node != nil {
+		p.node.Leave() // before the data connections go: a COMMIT may still be queued
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
