@@ -54,6 +54,16 @@ func (b *Book) Admitted(now Mono, room id.Room, have int32) []Effect {
 	return b.out
 }
 
+// Yield takes a room that computes without READY out of its resources before its time
+// is over, because one with READY waits for them. For any other room it is nothing.
+func (b *Book) Yield(now Mono, room id.Room) []Effect {
+	b.begin(now)
+	if r := b.rooms[room]; b.side == Prefill && r != nil && r.State == Computing {
+		b.step(r, occurrence{kind: evLapse})
+	}
+	return b.out
+}
+
 // Exported says that the engine wrote the next chunk of a room (prefill): its
 // payload bytes and their kv.Sum, and whether it is the last.
 func (b *Book) Exported(now Mono, room id.Room, bytes int, sum uint64, last bool) []Effect {
