@@ -19,7 +19,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz mutate demo-cascade bench-e2e bench-mixed bench-abort soak clean
+.PHONY: help up deps build test lint fuzz explore mutate demo-cascade bench-e2e bench-mixed bench-abort soak clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,12 @@ fuzz: build ## Run every fuzz target for FUZZTIME=10s
 	@./bin/tandem lib >/dev/null
 	@TANDEM_REQUIRE_LLAMA=1 FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
 
-mutate: ## Take every action and transition of the room protocol out in turn; the tests must notice
-	@ulimit -v 8000000; TANDEM_MUTATION=1 go test ./internal/room -run EveryMutant -v -timeout 60m
+explore: ## Try to break the room protocol by every history of a small world, and write docs/proof.md: MINUTES=10 DEPTH=all
+	@ulimit -v 12000000; EXPLORE_MINUTES='$(or $(MINUTES),10)' EXPLORE_DEPTH='$(DEPTH)' \
+		go test ./internal/room -count=1 -run EveryScope -v -timeout 0
+
+mutate: ## Take every action, transition and guard of the room protocol out in turn; the tests must notice: writes docs/proof.md
+	@ulimit -v 12000000; TANDEM_MUTATION=1 go test ./internal/room -count=1 -run EveryMutant -v -timeout 60m
 
 demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look at every gauge: URL= STREAMS=60 ROUNDS=3
 	@go run ./bench/cascade --url '$(or $(URL),http://127.0.0.1:$(PORT))' --streams '$(or $(STREAMS),60)' --rounds '$(or $(ROUNDS),3)'
