@@ -3,6 +3,7 @@ package prefill
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/engine"
@@ -54,7 +55,7 @@ func (w *Worker) admitLoop(ctx context.Context, l *svc.Loop) error {
 func (w *Worker) admitNext() bool {
 	w.mu.Lock()
 	j, early := w.paired.front(), false
-	if j == nil && w.early < w.cfg.Unpaired {
+	if j == nil && len(w.ahead) < w.cfg.Unpaired {
 		j, early = w.unpaired.front(), true
 	}
 	if j == nil {
@@ -63,7 +64,9 @@ func (w *Worker) admitNext() bool {
 	}
 	r := &run{w: w, job: j, early: early}
 	if !r.takeShare() {
+		rm := w.yielding(early)
 		w.mu.Unlock()
+		w.yield(rm)
 		return false
 	}
 	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
@@ -71,7 +74,9 @@ func (w *Worker) admitNext() bool {
 	if err != nil {
 		r.releaseFree()
 		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {
+			rm := w.yielding(early)
 			w.mu.Unlock()
+			w.yield(rm)
 			return false
 		}
 		j.leave()
@@ -83,11 +88,36 @@ func (w *Worker) admitNext() bool {
 	j.run = r
 	j.leave()
 	if early {
-		w.early++
+		w.ahead = append(w.ahead, r)
 	}
 	w.mu.Unlock()
 	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return w.admitted(b, now, r) })
 	return true
+}
+
+// yielding returns the room that has to make way for the first in line, which does not
+// fit: the one that was admitted last without READY. Decode may be waiting for the one
+// in line and not get to the other before it has it. It is 0 if the first in line is no
+// better, or if one is making way already. The caller holds mu.
+func (w *Worker) yielding(early bool) id.Room {
+	if early || len(w.ahead) == 0 || slices.ContainsFunc(w.ahead, func(r *run) bool { return r.evicted }) {
+		return 0
+	}
+	return w.ahead[len(w.ahead)-1].job.Room
+}
+
+func (w *Worker) yield(rm id.Room) {
+	if rm != 0 {
+		w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Yield(now, rm) })
+	}
+}
+
+// paid takes a run off those that are ahead of their READY. The caller holds mu.
+func (w *Worker) paid(r *run) {
+	r.early = false
+	if i := slices.Index(w.ahead, r); i >= 0 {
+		w.ahead = slices.Delete(w.ahead, i, i+1)
+	}
 }
 
 // admitted tells the book, once, that a run has its resources. The engine may

@@ -7,5 +7,5 @@
 // resources yet), inflight (READY and resources: computing or transferring).
 // Rooms with READY are admitted first. A room without one may be admitted early,
 // while fewer than Config.Unpaired are: it computes inside its arena share, and
-// loses it again if READY does not come.
+// loses it again if READY does not come, or if a room that has it needs the memory.
 package prefill

@@ -39,7 +39,7 @@ type run struct {
 	chunks  []chunk
 	inAir   int  // chunks with the data plane
 	ended   bool // the engine is finished with it
-	evicted bool // READY did not come in time
+	evicted bool // READY did not come in time, or not before another room's
 }
 
 // chunk is one exported chunk.

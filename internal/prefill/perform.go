@@ -39,8 +39,7 @@ func (w *Worker) moved(e room.Moved) {
 	var resume *engine.Seq
 	if j != nil && j.run != nil && e.To == room.Transferring {
 		if j.run.early {
-			j.run.early = false
-			w.early--
+			w.paid(j.run)
 		}
 		if j.run.paused { // what lies beyond the share is open to it now
 			j.run.paused = false
@@ -92,7 +91,7 @@ func (w *Worker) evict(e room.Evict) {
 	j.run.evicted = true
 	seq := j.run.seq
 	w.mu.Unlock()
-	seq.Cancel(room.Because(room.UnpairedTimeout, "evicted: READY did not come"))
+	seq.Cancel(room.Because(room.UnpairedTimeout, "evicted: READY has not come"))
 	w.freed(j) // the engine may be finished with a short prompt long since: no Done follows
 }
 
@@ -184,9 +183,7 @@ func (w *Worker) freed(j *job) {
 			return
 		}
 		r.releaseAll()
-		if r.early {
-			w.early--
-		}
+		w.paid(r)
 		j.run = nil
 	}
 	done := j.stopped && j.answered

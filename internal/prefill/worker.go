@@ -56,7 +56,7 @@ type Worker struct {
 	jobs     map[id.Room]*job
 	paired   fifo // READY is here
 	unpaired fifo
-	early    int // rooms that compute without READY
+	ahead    []*run // that compute without READY, in the order of their admission
 }
 
 // New returns a worker; Start makes it work.

@@ -108,7 +108,7 @@ func (b *Book) PeerUp(now Mono, room id.Room, peer id.Incarnation, gen id.Genera
 	b.begin(now)
 	r := b.known(room)
 	switch {
-	case r.Peer == 0 || r.State == Absent || r.State == Bootstrapping:
+	case r.Peer == 0:
 		b.step(r, occurrence{kind: evPeerUp, from: peer, gen: gen})
 	case r.Peer == peer:
 		b.step(r, occurrence{kind: evPeerUp, from: peer, gen: r.Gen})
@@ -123,7 +123,7 @@ func (b *Book) PeerUp(now Mono, room id.Room, peer id.Incarnation, gen id.Genera
 func (b *Book) PeerDown(now Mono, peer id.Incarnation, cause *Cause) []Effect {
 	b.begin(now)
 	for _, r := range b.sorted() {
-		if r.Peer == peer && !r.State.Terminal() && r.State != Parked {
+		if r.Peer == peer {
 			b.step(r, occurrence{kind: evPeerDown, from: peer, cause: cause})
 		}
 	}
@@ -174,9 +174,9 @@ func (b *Book) classifyReady(r *Record, from id.Incarnation, m Message) (event, 
 	switch {
 	case b.side == Decode || m.Gen == 0 || m.Have < 0 || m.Have%b.chunk != 0 || m.Have >= max(m.Tokens-1, 1) || m.Window < 0:
 		return evForeign, nil // no decode of ours sends this
-	case r.Peer == from && r.Gen == m.Gen && r.State != Absent:
+	case r.Peer == from && r.Gen == m.Gen:
 		return evReadyAgain, nil
-	case r.Peer != 0 && r.State != Absent:
+	case r.Peer != 0:
 		return evReadyOther, nil
 	case (r.State == Bootstrapping || r.State == Computing) && (r.Tokens != m.Tokens || r.Digest != m.Digest):
 		return evReadyMismatch, mismatch(r.Tokens, m.Tokens)
@@ -186,11 +186,11 @@ func (b *Book) classifyReady(r *Record, from id.Incarnation, m Message) (event, 
 
 func (b *Book) classifyCommit(r *Record, from id.Incarnation, m Message) (event, *Cause) {
 	switch {
-	case b.side == Decode || r.Peer != from || r.Gen != m.Gen || r.State == Absent:
+	case b.side == Decode || r.Peer != from || r.Gen != m.Gen:
 		return evForeign, nil
 	case r.State.Terminal():
 		return evCommit, nil
-	case r.State == Transferring && r.complete && r.published == r.Chunks(b.chunk) && m.Chunks == r.published && m.Sum == r.sum:
+	case r.published == r.Chunks(b.chunk) && m.Chunks == r.published && m.Sum == r.sum:
 		return evCommit, nil
 	}
 	return evCommitBad, Because(CommitMismatch, "COMMIT for %d chunks with digest %016x; %d of %d were published, digest %016x",
@@ -204,7 +204,7 @@ func (b *Book) Chunk(now Mono, from id.Incarnation, gen id.Generation, room id.R
 	b.begin(now)
 	r := b.known(room)
 	ev := occurrence{kind: evChunk, from: from, gen: gen}
-	if r.State == Absent || r.Peer != from || r.Gen != gen {
+	if r.Peer != from || r.Gen != gen {
 		ev.kind = evForeign
 	} else if !r.State.Terminal() {
 		if want0, want1, wantLast := r.span(r.taken, b.chunk); seq != r.taken || p0 != want0 || p1 != want1 || last != wantLast {
