@@ -117,9 +117,6 @@ func (b *Book) move(r *Record, to State, ev occurrence) {
 		return
 	}
 	b.counts[to]++
-	if to == Transferring {
-		r.moved = b.now
-	}
 	if (to == Parked || to == Early) && ev.from != 0 {
 		b.stray(r.Room, ev.from)
 	}
@@ -127,10 +124,9 @@ func (b *Book) move(r *Record, to State, ev occurrence) {
 
 func (b *Book) remove(r *Record) {
 	delete(b.rooms, r.Room)
-	if r.RID != "" && b.rids[r.RID] == r.Room {
+	if b.rids[r.RID] == r.Room {
 		delete(b.rids, r.RID)
 	}
-	r.timerAt = 0
 }
 
 // stray bounds the rooms that a peer makes us remember before their leg came.
@@ -159,22 +155,16 @@ func (b *Book) bury(r *Record) {
 	b.counts[r.State]--
 	b.tombs = append(b.tombs, r.Room)
 	for len(b.tombs) > b.limits.Tombstones {
-		old := b.rooms[b.tombs[0]]
+		b.remove(b.rooms[b.tombs[0]])
 		b.tombs = b.tombs[1:]
-		if old != nil {
-			b.remove(old)
-			b.drops["tombstone_overflow"]++
-		}
+		b.drops["tombstone_overflow"]++
 	}
 }
 
 // due returns when something happens to a record by itself, and what.
 func (b *Book) due(r *Record) (at Mono, ev event, ok bool) {
 	quarter := func(d Mono) Mono {
-		if q := (r.Deadline - r.Since) / 4; r.Deadline > 0 && q < d {
-			return max(q, 0)
-		}
-		return d
+		return min(d, (r.Deadline-r.Since)/4)
 	}
 	earlier := func(lapse Mono, ev event) (Mono, event, bool) {
 		if r.Deadline <= lapse {
@@ -195,14 +185,14 @@ func (b *Book) due(r *Record) (at Mono, ev event, ok bool) {
 		}
 		return r.Deadline, evExpire, true
 	case Transferring:
-		if b.side == Prefill && (r.outstanding > 0 || r.committable()) {
+		if r.outstanding > 0 || r.complete { // decode owes acknowledgements, or COMMIT
 			return earlier(r.moved.After(b.limits.Stall), evStall)
 		}
 		return r.Deadline, evExpire, true
 	case Prealloc, WaitingForInput:
 		return r.Deadline, evExpire, true
 	case Success:
-		if b.side == Decode && !r.Freed && !r.stopped {
+		if !r.Freed && !r.stopped { // decode generates; prefill was stopped by its success
 			return r.Deadline, evExpire, true
 		}
 	}

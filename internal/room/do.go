@@ -56,7 +56,7 @@ func (b *Book) perform(a action, r *Record, ev occurrence) {
 	case sendAck:
 		b.emit(Send{ev.from, Message{Type: AbortAck, Room: r.Room, Gen: ev.msg.Gen}})
 	case tell:
-		if r.Peer != 0 && r.Cause != nil {
+		if r.Peer != 0 {
 			b.emit(Send{r.Peer, ending(r.Room, r.Gen, r.Cause)})
 		}
 	case reply:

@@ -655,3 +655,21 @@ func TestChunksThatDecodeHasAreGivenBackOnce(t *testing.T) {
 		t.Errorf("at the third export, chunks %v were given back", got)
 	}
 }
+
+func TestOnlyARoomThatComputesWithoutReadyYields(t *testing.T) {
+	for _, side := range bothSides {
+		for _, s := range sideStates[side] {
+			w, n, _ := inState(t, side, s)
+			fx := n.book.Yield(w.now, room1)
+			n.perform(fx)
+			if side == Prefill && s == Computing {
+				want(t, n, Bootstrapping)
+				if n.held[room1] != nil {
+					t.Error("the room that yielded still holds memory")
+				}
+			} else if len(fx) != 0 {
+				t.Errorf("%s in %s yielded: %v", side, s, fx)
+			}
+		}
+	}
+}

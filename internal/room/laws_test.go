@@ -83,6 +83,9 @@ func (m *model) checkChunk(c piece, skew uint32, take bool, before brief, fx []E
 
 // checkSend: an ending is an ABORT if and only if it is no failure, and says why.
 func (m *model) checkSend(s Side, e Send) {
+	if e.To == 0 {
+		m.broken("%s sends %s to nobody", s, e.Msg.Type)
+	}
 	switch t := e.Msg.Type; t {
 	case Abort, Fail:
 		if c := e.Msg.Cause; c.Code == "" || c.Code == Done || (c.Outcome() == Aborted) != (t == Abort) {
@@ -111,6 +114,15 @@ func (m *model) checkMoved(s Side, e Moved) {
 	}
 	if early {
 		m.broken("%s: room %d went to %s by %s before its time", s, e.Room, e.To, e.On)
+	}
+}
+
+// checkUnbound: a peer that is gone holds no room.
+func (m *model) checkUnbound(s Side, gone id.Incarnation) {
+	for _, r := range m.site[s].book.rooms {
+		if r.Peer == gone && (r.State.Live() || r.State == Early) {
+			m.broken("%s: room %d is in %s with a peer that is gone", s, r.Room, r.State)
+		}
 	}
 }
 

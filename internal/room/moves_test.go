@@ -34,6 +34,7 @@ const (
 	doFail
 	doTick
 	doDrain
+	doYield
 )
 
 // move is one thing that may happen. i is the place of a message among those in
@@ -153,6 +154,9 @@ func (m *model) work(out []move, s Side, r id.Room) []move {
 	if s == Prefill && p.held && !p.stopped && p.exported < m.sc.chunks() {
 		out = append(out, move{do: doCompute, side: s, room: r})
 	}
+	if s == Prefill && m.rec(s, r) != nil && m.rec(s, r).State == Computing && m.pressed() {
+		out = append(out, move{do: doYield, side: s, room: r})
+	}
 	if m.freeable(s, r) {
 		out = append(out, move{do: doFree, side: s, room: r})
 	}
@@ -188,6 +192,16 @@ func (m *model) admissible(s Side, r id.Room) bool {
 		return false
 	}
 	return m.taken(s) < m.sc.slots
+}
+
+// pressed says that a room with READY waits for memory at prefill.
+func (m *model) pressed() bool {
+	for _, p := range m.site[Prefill].at {
+		if p.queued && p.paired && m.taken(Prefill) >= m.sc.slots {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *model) taken(s Side) (n int8) {
@@ -323,6 +337,8 @@ func (m *model) apply(k move) {
 	case doTick:
 		m.used[tick]++
 		m.tick()
+	case doYield:
+		m.perform(s, m.book(s).Yield(m.now, r))
 	case doDrain:
 		m.used[drain]++
 		m.perform(s, m.book(s).Drain(m.now))
@@ -433,6 +449,7 @@ func (m *model) notice(s Side) {
 		m.settleAll(linkBroke)
 	}
 	m.perform(s, m.book(s).PeerDown(m.now, m.site[s.other()].inc, linkBroke))
+	m.checkUnbound(s, m.site[s.other()].inc)
 }
 
 func (m *model) settleAll(cause *Cause) {
@@ -478,6 +495,7 @@ func (m *model) fence(s Side) {
 		m.settleAll(peerGone)
 	}
 	m.perform(s, m.book(s).PeerDown(m.now, inc, peerGone))
+	m.checkUnbound(s, inc)
 }
 
 // tick lets time pass until something happens by itself.
@@ -632,6 +650,8 @@ func (m *model) sentence(k move) string {
 	case doTick:
 		at, _ := m.next()
 		return fmt.Sprintf("nothing happens for %v", at.Sub(m.now))
+	case doYield:
+		return fmt.Sprintf("prefill takes room %d's memory for one with READY", k.room)
 	case doDrain:
 		return fmt.Sprintf("%s drains", k.side)
 	}

@@ -73,10 +73,14 @@ func mutants() (all []mutant) {
 
 // trials are the tests that a mutant meets, the fastest first. Tests that only
 // read the table would see the mutant itself, and count for nothing.
-var trials = []struct{ run, skip string }{
-	{"^Test", "Mutant|Document|Cell|ARule|Terminal|EveryLive|History|Explore"},
-	{"^TestEverySmallHistoryHeals$", "^$"},
-	{"^TestEveryHistoryEndsEveryRoomOnce$", "^$"},
+var trials = []struct {
+	run, skip string
+	short     bool
+}{
+	{"^Test", "Mutant|Document|Cell|ARule|Terminal|EveryLive|History|Explore", false},
+	{"^TestEverySmallHistoryHeals$", "^$", true},
+	{"^TestEveryHistoryEndsEveryRoomOnce$", "^$", false},
+	{"^TestEverySmallHistoryHeals$", "^$", false},
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (Test\w+)`)
@@ -85,8 +89,9 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (Test\w+)`)
 func try(t *testing.T, binary, name string) string {
 	for _, tr := range trials {
 		ctx, cancel := context.WithTimeout(t.Context(), mutantTimeout)
-		cmd := exec.CommandContext(ctx, binary, "-test.run="+tr.run, "-test.skip="+tr.skip, "-test.failfast", "-rapid.checks=400", "-rapid.nofailfile")
-		cmd.Env = append(os.Environ(), mutateEnv+"="+name, "TANDEM_MUTATION=", "GOMAXPROCS=1")
+		cmd := exec.CommandContext(ctx, binary, "-test.run="+tr.run, "-test.skip="+tr.skip, "-test.failfast",
+			fmt.Sprintf("-test.short=%v", tr.short), "-rapid.checks=400", "-rapid.nofailfile")
+		cmd.Env = append(os.Environ(), mutateEnv+"="+name, "TANDEM_MUTATION=", "GOMAXPROCS=1", "GOGC=400")
 		out, err := cmd.CombinedOutput()
 		hung := ctx.Err() != nil // as without a transition that a timer drives
 		cancel()
@@ -143,7 +148,9 @@ func TestEveryMutantIsKilled(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for i := range work {
-				killed[i] = try(t, binary, all[i])
+				if killed[i] = try(t, binary, all[i]); killed[i] == "" {
+					t.Logf("survives: %s", all[i])
+				}
 			}
 		}()
 	}

@@ -78,8 +78,3 @@ func (r *Record) span(seq uint32, c int32) (p0, p1 int32, last bool) {
 	p1 = min(p0+c, end)
 	return p0, p1, p1 == end
 }
-
-// committable says whether decode has acknowledged the last chunk: COMMIT is due.
-func (r *Record) committable() bool {
-	return r.complete && r.published > 0 && r.settled == r.published
-}
