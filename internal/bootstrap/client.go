@@ -195,6 +195,11 @@ func (c *Client) fetch(ctx context.Context, hostport string) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	return parseAnswer(b, host)
+}
+
+// parseAnswer reads what a registry on host said.
+func parseAnswer(b []byte, host string) (Answer, error) {
 	var a rankAnswer
 	if err := json.Unmarshal(b, &a); err != nil {
 		return Answer{}, fmt.Errorf("the answer is not a rank: %w", err)

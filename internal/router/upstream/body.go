@@ -39,7 +39,7 @@ func Examine(kind api.Kind, body []byte) (*Body, *room.Cause) {
 		case strings.HasPrefix(lower, "bootstrap_"), strings.HasPrefix(lower, "tandem_"):
 			return nil, room.Because(room.BadRequest, "%s: only the router sets this field: leave it out", lower)
 		case lower == "rid":
-			if m.Key != lower || b.ridB > 0 || m.Value[0] != '"' && !m.Is("null") {
+			if m.Key != lower || b.ridB > 0 || m.Value[0] != '"' && !m.Is("null") || !json.Valid(m.Value) {
 				return nil, room.Because(room.BadRequest, "rid: only one string is taken, as a label: the router mints the request's id")
 			}
 			if b.Label = text(m.Value); len(b.Label) > maxLabel {
