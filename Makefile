@@ -63,14 +63,17 @@ demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look 
 
 bench-engine: build ## Against llama.cpp's own server, in interleaved pairs: LLAMA_SERVER=/path MODEL= PAIRS=20 STREAMS=1,8,32 THREADS=1 CPUS=0,1 ONLY=decode,prefill,mixed,chat ROUNDS=5 ARGS=
 	@go build -o bin/bench-engine ./bench/engine
-	@exec ./bin/bench-engine --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),20)' --streams '$(or $(STREAMS),1,8,32)' \
-		--threads '$(or $(THREADS),1)' --cpus '$(CPUS)' --only '$(ONLY)' --rounds '$(or $(ROUNDS),5)' --llama-server '$(LLAMA_SERVER)' $(ARGS)
+	@exec ./bin/bench-engine --tandem ./bin/tandem --llama-server '$(LLAMA_SERVER)' --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),20)' \
+		--rounds '$(or $(ROUNDS),5)' --threads '$(or $(THREADS),1)' --cpus '$(CPUS)' --only '$(ONLY)' $(if $(STREAMS),--streams '$(STREAMS)') $(ARGS)
 
-bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem serve: MODEL= PAIRS=10
-	@go run ./bench/e2e --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),10)'
+bench-e2e: build ## TTFT, ITL and the uncovered tail of a pair against tandem serve: MODEL= PAIRS=20 TOKENS=2000 THREADS=1 CPUS=0,1
+	@go build -o bin/bench-e2e ./bench/e2e
+	@exec ./bin/bench-e2e --tandem ./bin/tandem --model '$(or $(MODEL),gemma3-270m)' --pairs '$(or $(PAIRS),20)' --tokens '$(or $(TOKENS),2000)' \
+		--threads '$(or $(THREADS),1)' --cpus '$(CPUS)' $(ARGS)
 
-bench-mixed: build ## Gaps between tokens of running streams while 2,000-token prompts arrive: serve with 2 threads against a pair with 1 + 1
-	@go run ./bench/e2e --tandem ./bin/tandem --mixed --model '$(or $(MODEL),gemma3-270m)' --tokens 2000 --pairs '$(or $(PAIRS),3)'
+bench-mixed: build ## Gaps between tokens of running streams while 2,000-token prompts arrive: serve with 2 threads against a pair with 1 + 1: MODEL= ROUNDS=3
+	@go build -o bin/bench-engine ./bench/engine
+	@exec ./bin/bench-engine --tandem ./bin/tandem --llama-server none --only mixed --model '$(or $(MODEL),gemma3-270m)' --rounds '$(or $(ROUNDS),3)' --cpus '$(CPUS)' $(ARGS)
 
 bench-abort: build ## What a mass disconnect and a death cost: storms of 60, 1,000 and 10,000, throughput before and after, the protocol's cost: MODEL=sim ABORT_ARGS=
 	@go run ./bench/abort --tandem ./bin/tandem --model '$(or $(MODEL),sim)' $(ABORT_ARGS)

@@ -1,8 +1,8 @@
 // Command e2e measures what disaggregation costs and gives on this machine: it
-// runs tandem serve beside a prefill/decode pair, same model, same threads for
-// computing a prompt, and sends both the same requests in turn.
+// runs tandem serve beside a prefill/decode pair, same model, same threads and CPUs
+// for computing a prompt, and sends both the same requests in turn.
 //
-//	go run ./bench/e2e --tandem ./bin/tandem --pairs 10
+//	go run ./bench/e2e --tandem ./bin/tandem --pairs 20 --tokens 2000
 //
 // It prints TTFT of a long prompt, ITL of the tokens after it, and the uncovered
 // tail: the time from prefill's last computed token to decode's first generated
@@ -12,44 +12,38 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/tandem-llm/tandem/bench/internal/fleet"
 )
 
 func main() {
 	var c config
+	var cpus string
 	flag.StringVar(&c.tandem, "tandem", "./bin/tandem", "the executable")
 	flag.StringVar(&c.model, "model", "gemma3-270m", "model name or path; \"sim\" for the simulated engine")
 	flag.IntVar(&c.tokens, "tokens", 1500, "prompt length, tokens (about)")
 	flag.IntVar(&c.generate, "generate", 32, "tokens to generate")
 	flag.IntVar(&c.pairs, "pairs", 10, "measured pairs of requests")
-	flag.StringVar(&c.threads, "threads", "1", "compute threads of each worker")
-	flag.IntVar(&c.streams, "streams", 4, "with --mixed: streams that run while prompts arrive")
-	flag.IntVar(&c.arrivals, "arrivals", 4, "with --mixed: prompts that arrive, one after the other")
-	mixed := flag.Bool("mixed", false, "measure the gaps between tokens of running streams while long prompts keep arriving: serve with two threads against a pair with one each")
+	flag.IntVar(&c.threads, "threads", 1, "compute threads of each worker")
+	flag.StringVar(&cpus, "cpus", "", "CPUs to use, as 0,2-3; \"none\" pins nothing (default: all that this process may use)")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *mixed {
-		text, err := measureMixed(ctx, c)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench e2e:", err)
-			os.Exit(1)
-		}
-		fmt.Print(text)
-		return
+	var rep *report
+	var err error
+	if c.cpus, err = fleet.CPUs(cpus); err == nil {
+		rep, err = measure(ctx, c)
 	}
-	rep, err := measure(ctx, c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench e2e:", err)
-		if errors.Is(err, context.Canceled) {
+		if ctx.Err() != nil {
 			os.Exit(130)
 		}
 		os.Exit(1)
@@ -64,10 +58,10 @@ func main() {
 }
 
 type config struct {
-	tandem, model, threads  string
+	tandem, model           string
 	tokens, generate, pairs int
-	streams, arrivals       int
-	serveThreads            string // "": as threads
+	threads                 int
+	cpus                    []int
 }
 
 // measure starts both systems and sends them requests in turn.
@@ -76,8 +70,8 @@ func measure(ctx context.Context, c config) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
-	rep := &report{Model: c.model, Threads: c.threads, Generate: c.generate}
+	defer f.Stop()
+	rep := &report{Model: c.model, Threads: c.threads, Placed: placed(c), Generate: c.generate}
 	for i := -1; i < c.pairs; i++ { // the first pair warms up
 		// Every prompt begins differently, so that no cache can help.
 		prompt := fmt.Sprintf("Report %d of %d. ", i+2, c.pairs+1) + filler(c)
@@ -86,11 +80,11 @@ func measure(ctx context.Context, c config) (*report, error) {
 			order[0], order[1] = order[1], order[0]
 		}
 		for _, which := range order {
-			s, err := request(ctx, f.url[which], prompt, c.generate)
+			s, err := f.request(ctx, which, prompt, c.generate)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w\n%s", which, err, f.logs())
+				return nil, fmt.Errorf("%s: %w\n%s", which, err, f.Logs())
 			}
-			rep.Prompt = s.prompt
+			rep.Prompt = s.Prompt
 			if i < 0 {
 				continue
 			}
@@ -98,7 +92,7 @@ func measure(ctx context.Context, c config) (*report, error) {
 				rep.serve = append(rep.serve, s)
 				continue
 			}
-			tail, err := f.tail(ctx, s.rid)
+			tail, err := f.tail(ctx, s.RID)
 			if err != nil {
 				return nil, err
 			}
@@ -123,12 +117,4 @@ func filler(c config) string {
 		b.WriteByte(' ')
 	}
 	return b.String()
-}
-
-// sample is one request as its client saw it.
-type sample struct {
-	rid    string
-	prompt int
-	ttft   time.Duration
-	itl    []time.Duration
 }
