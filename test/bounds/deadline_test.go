@@ -145,9 +145,15 @@ func (f *fleet) recover(what string) {
 	f.canary(what)
 }
 
+// status asks the router.
 func (f *fleet) status(path string) int {
 	f.t.Helper()
-	resp, err := f.admin.Get("http://" + routerIP + ":80" + path)
+	return f.statusOf("http://" + routerIP + ":80" + path)
+}
+
+func (f *fleet) statusOf(url string) int {
+	f.t.Helper()
+	resp, err := f.admin.Get(url)
 	if err != nil {
 		f.t.Fatal(err)
 	}
