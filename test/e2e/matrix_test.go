@@ -169,7 +169,11 @@ func (f *fleet) try(x trial, b baseline, prefix string) {
 	}
 	i := f.fault.Add(fault.Rule{Point: x.Point, Do: x.do, At: x.at, Delay: 300 * time.Millisecond, Times: times(x)})
 	var provoking sync.WaitGroup
-	provoking.Go(func() { x.provoke(f) })
+	if x.Plane == fault.Registry { // only who begins asks
+		x.provoke(f)
+	} else {
+		provoking.Go(func() { x.provoke(f) })
+	}
 	header := map[string]string{router.TimeoutHeader: strconv.Itoa(int(limit.Milliseconds()))}
 	c := f.askAll(prefix, crowded, func(i int) question {
 		f.mu.Lock()
@@ -189,8 +193,8 @@ func (f *fleet) try(x trial, b baseline, prefix string) {
 	provoking.Wait()
 	f.fault.Heal()
 	healed := time.Now()
-	f.recover(recovered)
-	b.held(time.Now(), freed+time.Second)
+	f.recover(2 * recovered) // a breaker's second pause is 10 s
+	b.held(time.Now(), freed+slack)
 	f.mu.Lock()
 	f.quiet = max(f.quiet, time.Since(healed))
 	f.mu.Unlock()

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/bench/cascade/vanish"
+	"github.com/tandem-llm/tandem/bench/cascade/watch"
 	"github.com/tandem-llm/tandem/internal/room"
 )
 
@@ -59,6 +61,20 @@ func TestGauntletAgentsAreKilledWithAllTheirClients(t *testing.T) {
 	}
 	began := time.Now()
 	agents := startAgents(t, specs...)
+	until(t, "the routers have nearly all of them", time.Minute, func(ctx context.Context) error {
+		now, err := watch.Scrape(ctx, watched(routers...))
+		if err != nil {
+			return err
+		}
+		n := 0.0
+		for _, m := range now {
+			n += m.Sum("tandem_router_in_flight")
+		}
+		if n < 0.9*float64(clients) {
+			return fmt.Errorf("%g in flight", n)
+		}
+		return nil
+	})
 	opened := time.Since(began)
 	phases := f.awaitPhases(clients, 1)
 
