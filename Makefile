@@ -58,6 +58,10 @@ explore: ## Try to break the room protocol by every history of a small world, an
 mutate: ## Take every action, transition and guard of the room protocol out in turn; the tests must notice: writes docs/proof.md
 	@ulimit -v 12000000; TANDEM_MUTATION=1 go test ./internal/room -count=1 -run EveryMutant -v -timeout 60m
 
+gauntlet: build ## Every fault, abort, crash and crowd that the process tests know, in full, with a table at the end: RUN=Gauntlet
+	@./bin/tandem lib >/dev/null
+	@RUN='$(RUN)' scripts/gauntlet.sh
+
 demo-cascade: build ## Kill 60 streams of a running `make up` at once, and look at every gauge: URL= STREAMS=60 ROUNDS=3
 	@go run ./bench/cascade --url '$(or $(URL),http://127.0.0.1:$(PORT))' --streams '$(or $(STREAMS),60)' --rounds '$(or $(ROUNDS),3)'
 
