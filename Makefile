@@ -19,7 +19,7 @@ COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help up deps build test lint fuzz explore mutate demo-cascade bench-e2e bench-mixed bench-abort soak clean
+.PHONY: help up deps build test lint fuzz explore mutate demo-cascade bench-e2e bench-mixed bench-abort soak gauntlet clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
