@@ -51,10 +51,7 @@ func (b *Book) Get(r id.Room) *Record { return b.rooms[r] }
 
 // ByRID returns the record of a request's room on this worker, nil if none.
 func (b *Book) ByRID(rid id.RID) *Record {
-	if r, ok := b.rids[rid]; ok {
-		return b.rooms[r]
-	}
-	return nil
+	return b.rooms[b.rids[rid]] // there is no room 0
 }
 
 // Counts returns the rooms in a state whose memory is not all free yet (terminal
@@ -79,9 +76,7 @@ func (b *Book) Impossible() uint64 { return b.impossed }
 
 // begin starts a call: time never goes back, effects start empty.
 func (b *Book) begin(now Mono) {
-	if now > b.now {
-		b.now = now
-	}
+	b.now = max(b.now, now)
 	b.out = nil
 }
 
@@ -89,7 +84,7 @@ func (b *Book) begin(now Mono) {
 func (b *Book) step(r *Record, ev occurrence) {
 	from, start := r.State, len(b.out)
 	c := tables[b.side][from][ev.kind]
-	if c.next != stay && c.next != from {
+	if c.next != stay {
 		b.move(r, c.next, ev)
 	}
 	for _, a := range c.do {

@@ -56,6 +56,38 @@ func TestARoomHasOneTimerHoweverMuchHappens(t *testing.T) {
 	if got := len(n.book.timers); got != before {
 		t.Errorf("%d timers became %d", before, got)
 	}
+	w, n, _ = inState(t, Prefill, Bootstrapping)
+	for range 100 {
+		n.book.PeerUp(w.now, room1, w.d.inc, 0)
+	}
+	if got := len(n.book.timers); got != 1 {
+		t.Errorf("one timer became %d", got)
+	}
+}
+
+func TestAChunkThatIsSettledAfterItsRoomIsBuriedIsNoFault(t *testing.T) {
+	w, n, gen := inState(t, Prefill, Failed)
+	n.perform(n.book.Freed(w.now, room1))
+	n.book.Settled(w.now, room1, gen, chunkBytes, nil)
+	if n.book.Impossible() != 0 {
+		t.Error("it was counted as one")
+	}
+}
+
+func TestAnEndingByTimeIsToldToThePeer(t *testing.T) {
+	for _, side := range bothSides {
+		for _, s := range []State{WaitingForInput, Transferring} {
+			w, n, gen := inState(t, side, s)
+			r := n.book.Get(room1)
+			r.Deadline = w.now.After(time.Second)
+			r.timerAt = 0
+			n.book.arm(r)
+			fx := n.book.Sweep(r.Deadline)
+			if m := sent(fx); len(m) != 1 || m[0].Type != Fail || m[0].Cause.Code != Deadline || m[0].Gen != gen {
+				t.Errorf("%s in %s told %v", side, s, m)
+			}
+		}
+	}
 }
 
 func TestAnEndedRoomWaitsForNothing(t *testing.T) {

@@ -172,6 +172,12 @@ func TestACommitBeforeTheTransferFailsTheRoomAndParksAnEarlyOne(t *testing.T) {
 		w, n, gen := inState(t, Prefill, s)
 		n.perform(n.book.Message(w.now, w.d.inc, Message{Type: Commit, Room: room1, Gen: gen, Chunks: 0}))
 		want(t, n, next)
+		if s == WaitingForInput {
+			wantCause(t, n, CommitMismatch)
+			if !n.book.Get(room1).stopped {
+				t.Error("its work was not stopped")
+			}
+		}
 		if len(w.toD) != 1 || w.toD[0].msg.Type != Fail || w.toD[0].msg.Cause.Code != CommitMismatch {
 			t.Errorf("COMMIT in %s: decode was told %v", s, w.toD)
 		}
@@ -606,9 +612,13 @@ func TestWorkIsStoppedForTheReasonThatEndedIt(t *testing.T) {
 	if _, _, waits := n.book.due(n.book.Get(room1)); waits {
 		t.Error("a generation that was stopped has a deadline still")
 	}
-	w, n, _ = inState(t, Prefill, Failed)
-	if got := stop(n.book.Admitted(w.now, room1, 0)); got != EngineFailed {
-		t.Errorf("an admission that came late: %q", got)
+	for s, code := range map[State]Code{Failed: EngineFailed, Success: Done} {
+		for _, side := range bothSides {
+			w, n, _ = inState(t, side, s)
+			if got := stop(n.book.Admitted(w.now, room1, 0)); got != code {
+				t.Errorf("%s, an admission that came after %s: %q", side, s, got)
+			}
+		}
 	}
 	w, n, _ = inState(t, Decode, Success)
 	n.perform(n.book.Freed(w.now, room1))

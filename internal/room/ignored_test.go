@@ -217,6 +217,31 @@ func TestWhatIsIgnoredIsCountedByItsReason(t *testing.T) {
 			}
 			return ""
 		}},
+		{"ABORT", bothSides, func(b *Book, now Mono, peer id.Incarnation, gen id.Generation) []Effect {
+			return b.Message(now, peer, Message{Type: Abort, Room: room1, Gen: gen, Cause: Cause{Code: ClientGone}})
+		}, func(side Side, s State) string {
+			switch {
+			case s.Terminal() || s == Parked || side == Decode && s == Absent:
+				return "late"
+			case side == Decode && is(s, Prealloc, Bootstrapping):
+				return "foreign"
+			}
+			return ""
+		}},
+		{"a chunk of another hand-over is settled with an error", []Side{Prefill}, func(b *Book, now Mono, _ id.Incarnation, _ id.Generation) []Effect {
+			return b.Settled(now, room1, other, 0, Because(TransferLost, "test"))
+		}, func(_ Side, s State) string {
+			switch {
+			case s.Live():
+				return "foreign"
+			case s.Terminal():
+				return ""
+			}
+			return "unknown"
+		}},
+		{"an abort names nobody's request", bothSides, func(b *Book, now Mono, _ id.Incarnation, _ id.Generation) []Effect {
+			return b.Abort(now, "", room1, Because(AbortRequest, "test"))
+		}, alwaysFor("")},
 		{"READY again", []Side{Prefill}, func(b *Book, now Mono, peer id.Incarnation, gen id.Generation) []Effect {
 			return b.Message(now, peer, Message{Type: Ready, Room: room1, Gen: gen, Tokens: 10, Window: 20})
 		}, func(_ Side, s State) string {

@@ -47,7 +47,7 @@ func mismatch(here, there int32) *Cause {
 func (b *Book) Admitted(now Mono, room id.Room, have int32) []Effect {
 	b.begin(now)
 	r := b.known(room)
-	if b.side == Decode && r.State == Prealloc {
+	if r.State == Prealloc {
 		r.Have = have
 	}
 	b.step(r, occurrence{kind: evAdmit})
@@ -58,7 +58,7 @@ func (b *Book) Admitted(now Mono, room id.Room, have int32) []Effect {
 // is over, because one with READY waits for them. For any other room it is nothing.
 func (b *Book) Yield(now Mono, room id.Room) []Effect {
 	b.begin(now)
-	if r := b.rooms[room]; b.side == Prefill && r != nil && r.State == Computing {
+	if r := b.rooms[room]; r != nil && r.State == Computing {
 		b.step(r, occurrence{kind: evLapse})
 	}
 	return b.out
@@ -252,7 +252,7 @@ func (b *Book) Abort(now Mono, rid id.RID, rm id.Room, cause *Cause) []Effect {
 	if at == 0 {
 		at = b.rids[rid]
 	}
-	if r := b.rooms[at]; r != nil && r.RID == rid {
+	if r := b.rooms[at]; r != nil && r.RID == rid && (r.State.Live() || r.State.Terminal()) {
 		b.step(r, occurrence{kind: evAbort, cause: cause})
 		return b.out
 	}

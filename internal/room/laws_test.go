@@ -213,7 +213,7 @@ func (m *model) checkHolding(s Side, r id.Room, rec *Record, p *place) {
 	case Success:
 		ok = rec.Freed || p.held && (s == Decode || p.stopped) || p.granting
 	case Failed:
-		ok = !p.queued && !p.seeking && (!p.held || p.stopped)
+		ok = !p.queued && !p.seeking && (!p.held || p.stopped) && rec.stopped // or its worker waits for the word to free it
 	}
 	if ok && rec.Freed {
 		ok = !p.held

@@ -51,8 +51,10 @@ func both(a, b []State) []State { return append(append([]State(nil), a...), b...
 // Groups of states that rules share.
 var (
 	liveP    = in(Bootstrapping, Computing, WaitingForInput, Transferring)
+	aloneP   = in(Bootstrapping, Computing) // no peer yet
 	pairedP  = in(WaitingForInput, Transferring)
 	liveD    = in(Prealloc, Bootstrapping, WaitingForInput, Transferring)
+	aloneD   = in(Prealloc, Bootstrapping) // no peer yet
 	pairedD  = in(WaitingForInput, Transferring)
 	terminal = in(Success, Failed)
 )
@@ -68,15 +70,15 @@ var prefillRules = []rule{
 	{evLegMismatch, both(in(Absent, Parked), both(liveP, terminal)), stay, do(never)},
 
 	{evAdmit, in(Bootstrapping), Computing, do(nothing)},
-	{evAdmit, in(WaitingForInput), Transferring, do(publish)},
+	{evAdmit, in(WaitingForInput), Transferring, do(nothing)},
 	{evAdmit, terminal, stay, do(stop)},
 	{evAdmit, in(Absent, Parked, Early, Computing, Transferring), stay, do(never)},
 
 	{evReady, in(Absent), Early, do(adoptReady)},
 	{evReady, in(Bootstrapping), WaitingForInput, do(adoptReady, enqueuePaired)},
 	{evReady, in(Computing), Transferring, do(adoptReady, publish)},
-	{evReady, both(in(Parked), terminal), stay, do(reply)},
-	{evReady, in(Early, WaitingForInput, Transferring), stay, do(never)},
+	{evReady, in(Parked, Failed), stay, do(reply)},
+	{evReady, in(Early, WaitingForInput, Transferring, Success), stay, do(never)},
 
 	{evReadyAgain, in(Early, WaitingForInput, Transferring), stay, do(dropTwice)},
 	{evReadyAgain, in(Success), stay, do(dropLate)},
@@ -109,8 +111,7 @@ var prefillRules = []rule{
 
 	{evCommitBad, in(Early), Parked, do(adoptCause, tell)},
 	{evCommitBad, pairedP, Failed, do(adoptCause, tell, stop, answer)},
-	{evCommitBad, terminal, stay, do(dropLate)},
-	{evCommitBad, in(Absent, Parked, Bootstrapping, Computing), stay, do(never)},
+	{evCommitBad, both(in(Absent, Parked, Bootstrapping, Computing), terminal), stay, do(never)},
 
 	{evPeerAbort, in(Absent, Early), Parked, do(adoptCause, sendAck)},
 	{evPeerAbort, liveP, Failed, do(adoptCause, sendAck, stop, answer)},
@@ -123,12 +124,13 @@ var prefillRules = []rule{
 	{evForeign, both(in(Absent, Parked, Early), both(liveP, terminal)), stay, do(dropForeign)},
 	{evAbortAck, both(in(Absent, Parked, Early), both(liveP, terminal)), stay, do(nothing)},
 
-	{evAbort, liveP, Failed, do(adoptCause, tell, stop, answer)},
-	{evAbort, both(in(Parked), terminal), stay, do(dropLate)},
-	{evAbort, in(Absent), stay, do(dropUnknown)},
-	{evAbort, in(Early), stay, do(never)},
+	{evAbort, aloneP, Failed, do(adoptCause, stop, answer)},
+	{evAbort, pairedP, Failed, do(adoptCause, tell, stop, answer)},
+	{evAbort, terminal, stay, do(dropLate)},
+	{evAbort, in(Absent, Parked, Early), stay, do(never)},
 
-	{evFail, liveP, Failed, do(adoptCause, tell, stop, answer)},
+	{evFail, aloneP, Failed, do(adoptCause, stop, answer)},
+	{evFail, pairedP, Failed, do(adoptCause, tell, stop, answer)},
 	{evFail, both(in(Parked), terminal), stay, do(dropLate)},
 	{evFail, in(Absent, Early), stay, do(dropUnknown)},
 
@@ -145,10 +147,11 @@ var prefillRules = []rule{
 	{evStall, in(Transferring), Failed, do(adoptCause, tell, stop, answer)},
 	{evStall, both(in(Absent, Parked, Early, Bootstrapping, Computing, WaitingForInput), terminal), stay, do(never)},
 
-	{evExpire, liveP, Failed, do(adoptCause, tell, stop, answer)},
+	{evExpire, aloneP, Failed, do(adoptCause, stop, answer)},
+	{evExpire, pairedP, Failed, do(adoptCause, tell, stop, answer)},
 	{evExpire, both(in(Absent, Parked, Early), terminal), stay, do(never)},
 
-	{evDrain, in(Bootstrapping, Computing), Failed, do(adoptCause, stop, answer)},
+	{evDrain, aloneP, Failed, do(adoptCause, stop, answer)},
 	{evDrain, both(in(Absent, Parked, Early, WaitingForInput, Transferring), terminal), stay, do(nothing)},
 
 	{evFreed, terminal, stay, do(bury)},
@@ -171,40 +174,41 @@ var decodeRules = []rule{
 	{evPeerUp, in(Prealloc, Transferring), stay, do(nothing)},
 	{evPeerUp, in(Absent), stay, do(dropUnknown)},
 
-	{evChunk, pairedD, Transferring, do(take)},
+	{evChunk, in(WaitingForInput), Transferring, do(take)},
+	{evChunk, in(Transferring), stay, do(take)},
 	{evChunk, in(Success), stay, do(dropLate)},
 	{evChunk, in(Failed), stay, do(tell, dropLate)},
-	{evChunk, in(Absent, Prealloc, Bootstrapping), stay, do(dropUnknown)},
+	{evChunk, in(Absent, Prealloc, Bootstrapping), stay, do(never)},
 
 	{evChunkBad, pairedD, Failed, do(adoptCause, tell, stop, answer)},
-	{evChunkBad, terminal, stay, do(dropLate)},
-	{evChunkBad, in(Absent, Prealloc, Bootstrapping), stay, do(dropUnknown)},
+	{evChunkBad, both(in(Absent, Prealloc, Bootstrapping), terminal), stay, do(never)},
 
 	{evImported, in(Transferring), stay, do(nothing)},
 	{evImported, terminal, stay, do(dropLate)},
 	{evImported, in(Absent, Prealloc, Bootstrapping, WaitingForInput), stay, do(dropUnknown)},
 
 	{evImportedLast, in(Transferring), Success, do(sendCommit, proceed)},
-	{evImportedLast, terminal, stay, do(dropLate)},
-	{evImportedLast, in(Absent, Prealloc, Bootstrapping, WaitingForInput), stay, do(dropUnknown)},
+	{evImportedLast, both(in(Absent, Prealloc, Bootstrapping, WaitingForInput), terminal), stay, do(never)},
 
 	{evPeerAbort, pairedD, Failed, do(adoptCause, sendAck, stop, answer)},
 	{evPeerAbort, both(in(Absent), terminal), stay, do(sendAck, dropLate)},
-	{evPeerAbort, in(Prealloc, Bootstrapping), stay, do(dropForeign)},
+	{evPeerAbort, aloneD, stay, do(never)},
 
 	{evPeerFail, pairedD, Failed, do(adoptCause, stop, answer)},
 	{evPeerFail, both(in(Absent), terminal), stay, do(dropLate)},
-	{evPeerFail, in(Prealloc, Bootstrapping), stay, do(dropForeign)},
+	{evPeerFail, aloneD, stay, do(never)},
 
 	{evForeign, both(in(Absent), both(liveD, terminal)), stay, do(dropForeign)},
 	{evAbortAck, both(in(Absent), both(liveD, terminal)), stay, do(nothing)},
 
-	{evAbort, liveD, Failed, do(adoptCause, tell, stop, answer)},
+	{evAbort, aloneD, Failed, do(adoptCause, stop, answer)},
+	{evAbort, pairedD, Failed, do(adoptCause, tell, stop, answer)},
 	{evAbort, in(Success), stay, do(stop)},
 	{evAbort, in(Failed), stay, do(dropLate)},
-	{evAbort, in(Absent), stay, do(dropUnknown)},
+	{evAbort, in(Absent), stay, do(never)},
 
-	{evFail, liveD, Failed, do(adoptCause, tell, stop, answer)},
+	{evFail, aloneD, Failed, do(adoptCause, stop, answer)},
+	{evFail, pairedD, Failed, do(adoptCause, tell, stop, answer)},
 	{evFail, terminal, stay, do(dropLate)},
 	{evFail, in(Absent), stay, do(dropUnknown)},
 
@@ -215,11 +219,12 @@ var decodeRules = []rule{
 	{evLapse, in(Bootstrapping), Failed, do(adoptCause, stop, answer)},
 	{evLapse, both(in(Absent, Prealloc, WaitingForInput, Transferring), terminal), stay, do(never)},
 
-	{evExpire, liveD, Failed, do(adoptCause, tell, stop, answer)},
+	{evExpire, aloneD, Failed, do(adoptCause, stop, answer)},
+	{evExpire, pairedD, Failed, do(adoptCause, tell, stop, answer)},
 	{evExpire, in(Success), stay, do(stop)},
 	{evExpire, in(Absent, Failed), stay, do(never)},
 
-	{evDrain, in(Prealloc, Bootstrapping), Failed, do(adoptCause, stop, answer)},
+	{evDrain, aloneD, Failed, do(adoptCause, stop, answer)},
 	{evDrain, both(in(Absent), both(pairedD, terminal)), stay, do(nothing)},
 
 	{evFreed, terminal, stay, do(bury)},
