@@ -10,8 +10,8 @@ import (
 // model is a bounded world for the explorer: one prefill and one decode worker,
 // each a real Book, with the least around them that a protocol can be wrong
 // about. Control messages arrive in any order; chunks and acknowledgements in
-// theirs. Everything that may happen is a move (moves_test.go); what must always
-// hold is a law (laws_test.go).
+// theirs. Everything that may happen is a move (moves_test.go, apply_test.go); what
+// must always hold is a law (laws_test.go, heal_test.go).
 type model struct {
 	sc     *scope
 	now    Mono
