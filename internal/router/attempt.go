@@ -223,6 +223,9 @@ func (a *attempt) guilty(w *worker, failed *legError) *worker {
 	if failed.refused {
 		return nil // it is out of rotation until it is back, and then owes nothing
 	}
+	if a.hurried(failed.cause) {
+		return nil
+	}
 	switch failed.cause.Code {
 	case room.EngineFailed, room.Bug:
 		return w
@@ -299,10 +302,17 @@ func (a *attempt) judge(o *outcome, now time.Time) {
 	case a.body.Local:
 	case o.cause.Code == room.Done:
 		together = good
-	case ofPair(o.cause.Code):
+	case ofPair(o.cause.Code) && !a.hurried(o.cause):
 		together = guilty
 	}
 	a.pool.judgePair(a.pair, a.sentIn.pair, together, o.told(), now)
+}
+
+// hurried says that a wait ended because the request's own time did, nearly: workers
+// wait for each other a part of what remains, and of nearly nothing that is too little
+// for anybody. Under overload most requests come to that point.
+func (a *attempt) hurried(cause *room.Cause) bool {
+	return cause.Outcome() == room.Timeout && time.Until(a.deadline) < hurry
 }
 
 // ofPair says that a cause lies between the two workers: each may serve with others.

@@ -45,6 +45,7 @@ const (
 	breakerFirst    = 5 * time.Second        // its first pause
 	breakerMost     = 60 * time.Second       // its longest; failures older than this are forgotten
 	pairFailures    = 3                      // in a row open a pair's breaker: before its workers' open, which serve others
+	hurry           = 500 * time.Millisecond // of a deadline: a wait that had no more time says nothing about a worker
 	maxReasons      = 8                      // workers and pairs that an error to a client names
 )
 

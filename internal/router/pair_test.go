@@ -115,6 +115,31 @@ func TestAPairThatNeverWorksLeavesRotationAndOneSuccessBringsItBack(t *testing.T
 	})
 }
 
+// Found by the gauntlet at twenty times the load that can be served: requests whose
+// deadline was nearly over had no time left to wait for anything, and their waits' ends
+// opened the breaker of a pair that worked.
+func TestAWaitThatHadNoTimeLeftIsChargedToNobody(t *testing.T) {
+	inBubble(t, 1, 1, func(c *Config) { c.Attempts = 1 }, func(t *testing.T, g *rig) {
+		g.ps[0].set(hang)
+		for _, code := range []room.Code{room.BootstrapTimeout, room.UnpairedTimeout, room.TransferStall} {
+			g.ds[0].set(fails(code, "after 3ms"))
+			for range 2 * breakerFailures {
+				if a := g.post(streamBody, TimeoutHeader, "400"); a.code() != string(code) {
+					t.Errorf("%+v", a)
+				}
+				if by := g.last().Attempts[0].Charged; by != "" {
+					t.Errorf("%s is charged for %s", by, code)
+				}
+			}
+		}
+		g.ps[0].set(prefilled)
+		g.ds[0].set(streams(1, finishes))
+		if a := g.post(streamBody); a.status != 200 {
+			t.Errorf("the pair is not used: %+v", a)
+		}
+	})
+}
+
 func TestFailuresThatAreOldDoNotOpenABreaker(t *testing.T) {
 	var b breaker
 	now := time.Now()
