@@ -8,7 +8,7 @@ ulimit -n "$(ulimit -H -n)" 2>/dev/null
 table=$(mktemp)
 trap 'rm -f "$table"' EXIT
 TANDEM_GAUNTLET=1 TANDEM_GAUNTLET_TABLE=$table TANDEM_REQUIRE_LLAMA=1 \
-	go test -count=1 -timeout 30m ./test/e2e ${RUN:+-run "$RUN"}
+	go test -count=1 -parallel 4 -timeout 30m ./test/e2e ${RUN:+-run "$RUN"}
 status=$?
 cat "$table"
 [ $status -eq 0 ] && echo "The gauntlet was run: nothing broke a promise." || echo "The gauntlet found something: see above."

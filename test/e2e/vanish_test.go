@@ -61,7 +61,7 @@ func TestGauntletAgentsAreKilledWithAllTheirClients(t *testing.T) {
 	}
 	began := time.Now()
 	agents := startAgents(t, specs...)
-	until(t, "the routers have nearly all of them", time.Minute, func(ctx context.Context) error {
+	untilEvery(t, time.Second, "the routers have nearly all of them", 2*time.Minute, func(ctx context.Context) error {
 		now, err := watch.Scrape(ctx, watched(routers...))
 		if err != nil {
 			return err
