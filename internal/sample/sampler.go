@@ -200,7 +200,7 @@ func argmax(logits []float32) int32 {
 			best, at = higher(x[:], best, at, i)
 		}
 	}
-	best, at = higher(logits[i:], best, at, i)
+	_, at = higher(logits[i:], best, at, i)
 	return int32(at)
 }
 
