@@ -102,6 +102,14 @@ func (d Drop) Total() uint64 {
 	return d.Malformed + d.Foreign + d.Version + d.Stale + d.Oversize + d.Panic + d.Misplaced + d.Full + d.Fence
 }
 
+// ByReason returns the counts by their metric labels.
+func (d Drop) ByReason() map[string]uint64 {
+	return map[string]uint64{
+		"malformed": d.Malformed, "foreign_guard": d.Foreign, "version": d.Version, "stale_incarnation": d.Stale, "oversize": d.Oversize,
+		"panic": d.Panic, "misplaced": d.Misplaced, "outbox_full": d.Full, "fenced_unsent": d.Fence,
+	}
+}
+
 // PeerStatus is one peer as /debug/peers and the metrics see it.
 type PeerStatus struct {
 	Incarnation  id.Incarnation `json:"incarnation"`

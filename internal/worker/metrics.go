@@ -27,6 +27,7 @@ type metrics struct {
 	server   atomic.Pointer[Server]
 	gauges   map[string]*prometheus.Desc
 	counters map[string]*prometheus.Desc
+	drops    *prometheus.Desc
 }
 
 // gaugeHelp names every gauge and says what it counts.
@@ -45,6 +46,7 @@ var gaugeHelp = map[string]string{
 	"tandem_arena_bytes_held":                 "Arena bytes under lease.",
 	"tandem_arena_bytes":                      "Arena bytes there are.",
 	"tandem_arena_leases":                     "Leases of the arena.",
+	"tandem_arena_oldest_lease_seconds":       "Age of the oldest lease.",
 	"tandem_transfer_queued_chunks":           "Chunks published and not settled.",
 	"tandem_transfer_links":                   "Data connections that are open.",
 	"tandem_engine_in_call_seconds":           "How long the library call in progress has run.",
@@ -61,6 +63,10 @@ var counterHelp = map[string]string{
 	"tandem_prefix_cache_evicted_cells_total": "Cached KV cells given up for others.",
 	"tandem_transfer_chunks_total":            "Chunks acknowledged (prefill) or taken (decode).",
 	"tandem_transfer_bytes_total":             "Bytes of those.",
+	"tandem_transfer_discarded_total":         "Chunks read and thrown away.",
+	"tandem_transfer_malformed_total":         "Data connections closed because of bytes that are no frame.",
+	"tandem_transfer_refused_total":           "Data connections refused: bad ticket, late handshake, too many.",
+	"tandem_arena_misuse_total":               "Calls on leases that were gone: faults of ours, that changed nothing.",
 }
 
 func newMetrics() *metrics {
@@ -76,6 +82,7 @@ func newMetrics() *metrics {
 	for name, help := range gaugeHelp {
 		m.gauges[name] = prometheus.NewDesc(name, help, nil, nil)
 	}
+	m.drops = prometheus.NewDesc("tandem_drops_total", "What was dropped, by where (control: frames between workers; room: events of rooms) and reason.", []string{"at", "reason"}, nil)
 	m.registry.MustRegister(m, m.outcomes, m.ttft, m.e2e, m.tokens, m.aborted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -109,6 +116,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range m.counters {
 		ch <- d
 	}
+	ch <- m.drops
 }
 
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
@@ -126,6 +134,21 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for name, v := range s.counters(p) {
 		ch <- prometheus.MustNewConstMetric(m.counters[name], prometheus.CounterValue, v)
 	}
+	for at, reasons := range p.drops() {
+		for reason, n := range reasons {
+			ch <- prometheus.MustNewConstMetric(m.drops, prometheus.CounterValue, float64(n), at, reason)
+		}
+	}
+}
+
+// drops counts by where and why.
+func (p *parts) drops() map[string]map[string]uint64 {
+	rooms, _ := p.book()
+	out := map[string]map[string]uint64{"room": rooms}
+	if p.node != nil {
+		out["control"] = p.node.Drops().ByReason()
+	}
+	return out
 }
 
 // counters reads every counter that somebody else counts.
@@ -139,6 +162,11 @@ func (s *Server) counters(p *parts) map[string]float64 {
 	if p.transfer != nil {
 		st := p.transfer.Stats()
 		c["tandem_transfer_chunks_total"], c["tandem_transfer_bytes_total"] = float64(st.Chunks), float64(st.Bytes)
+		c["tandem_transfer_discarded_total"], c["tandem_transfer_malformed_total"] = float64(st.Discarded), float64(st.Malformed)
+		c["tandem_transfer_refused_total"] = float64(st.Refused)
+	}
+	if p.arena != nil {
+		c["tandem_arena_misuse_total"] = float64(p.arena.Stats().Misuse)
 	}
 	return c
 }
@@ -170,6 +198,7 @@ func (s *Server) gauges(p *parts) map[string]float64 {
 	if p.arena != nil {
 		st := p.arena.Stats()
 		g["tandem_arena_bytes"], g["tandem_arena_bytes_held"], g["tandem_arena_leases"] = float64(st.Total), float64(st.Total-st.Free), float64(st.Leases)
+		g["tandem_arena_oldest_lease_seconds"] = st.Oldest.Seconds()
 	}
 	if p.transfer != nil {
 		st := p.transfer.Stats()

@@ -10,5 +10,13 @@ func TestAnAnswerThroughTheWholeFleetIsRight(t *testing.T) {
 			t.Error(bad)
 		}
 		f.quiesce("afterwards")
+		for _, p := range f.all() {
+			m := f.metrics(p.url())
+			for _, name := range []string{`tandem_drops_total{at="control",reason="malformed"}`, "tandem_transfer_malformed_total", "tandem_transfer_refused_total", "tandem_arena_misuse_total"} {
+				if n, ok := m[name]; !ok || n != 0 {
+					t.Errorf("%s: %s is %v, there: %v", p.name(), name, n, ok)
+				}
+			}
+		}
 	})
 }

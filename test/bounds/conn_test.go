@@ -71,7 +71,7 @@ func (p *pipe) read(b []byte) (int, error) {
 		case (p.blocked || p.held && p.allowed == 0) && !p.broken:
 		case len(p.segs) > 0 && past(p.segs[0].at):
 			s := &p.segs[0]
-			if p.held {
+			if p.held && !p.broken {
 				b = b[:min(len(b), p.allowed)]
 			}
 			n := copy(b, s.b)
