@@ -18,6 +18,7 @@ var scopes = []*scope{
 	{name: "an empty chunk", rooms: 1, tokens: 1, window: chunkBytes, slots: 1, may: faults(1, 1), sum: 1},
 	{name: "two rooms, one slot", rooms: 2, tokens: 1, window: chunkBytes, slots: 1, may: faults(1, 1), sum: 1},
 	{name: "one room, two faults", deep: true, rooms: 1, tokens: 6, window: 2 * chunkBytes, slots: 1, may: faults(2, 3), sum: 2},
+	{name: "two rooms, one fault", deep: true, rooms: 2, tokens: 6, window: chunkBytes, slots: 1, may: faults(1, 1), sum: 1},
 	{name: "two rooms, two faults", deep: true, rooms: 2, tokens: 6, window: chunkBytes, slots: 2, may: faults(2, 2), sum: 2},
 }
 

@@ -97,8 +97,6 @@ const (
 	numFaults
 )
 
-var faultNames = [numFaults]string{"loss", "duplicate", "restart", "cut", "abort", "failure", "tick", "lie", "slow admission", "drain"}
-
 // scope bounds a model.
 type scope struct {
 	name   string
