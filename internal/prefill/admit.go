@@ -53,6 +53,16 @@ func (w *Worker) admitLoop(ctx context.Context, l *svc.Loop) error {
 
 // admitNext admits one room, if the first in line fits. It says whether to go on.
 func (w *Worker) admitNext() bool {
+	r, more := w.place()
+	if r != nil {
+		w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return w.admitted(b, now, r) })
+	}
+	return more
+}
+
+// place gives the first in line its resources and hands it to the engine, which may
+// export its first chunk from then on. The book is still to be told.
+func (w *Worker) place() (admitted *run, more bool) {
 	w.mu.Lock()
 	j, early := w.paired.front(), false
 	if j == nil && len(w.ahead) < w.cfg.Unpaired {
@@ -60,14 +70,14 @@ func (w *Worker) admitNext() bool {
 	}
 	if j == nil {
 		w.mu.Unlock()
-		return false
+		return nil, false
 	}
 	r := &run{w: w, job: j, early: early}
 	if !r.takeShare() {
 		rm := w.yielding(early)
 		w.mu.Unlock()
 		w.yield(rm)
-		return false
+		return nil, false
 	}
 	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
 	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: engine.Compute, Export: true, Due: j.Due}, r)
@@ -77,12 +87,12 @@ func (w *Worker) admitNext() bool {
 			rm := w.yielding(early)
 			w.mu.Unlock()
 			w.yield(rm)
-			return false
+			return nil, false
 		}
 		j.leave()
 		w.mu.Unlock()
 		w.fail(j.Room, admissionCause(err))
-		return true
+		return nil, true
 	}
 	r.seq = seq
 	j.run = r
@@ -91,8 +101,7 @@ func (w *Worker) admitNext() bool {
 		w.ahead = append(w.ahead, r)
 	}
 	w.mu.Unlock()
-	w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return w.admitted(b, now, r) })
-	return true
+	return r, true
 }
 
 // yielding returns the room that has to make way for the first in line, which does not
