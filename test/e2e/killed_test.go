@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -58,11 +59,13 @@ func beAgent(config string) int {
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, 32) // connections being made at a time
 	failed := make(chan error, s.Clients)
+	open := make([]net.Conn, s.Clients) // kept: the collector closes what nobody has
 	for i := range s.Clients {
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			if err := s.open(i); err != nil {
+			var err error
+			if open[i], err = s.open(i); err != nil {
 				failed <- err
 			}
 		})
@@ -76,13 +79,14 @@ func beAgent(config string) int {
 	}
 	fmt.Println("open")
 	_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test, should it forget us
+	runtime.KeepAlive(open)
 	return 0
 }
 
-func (s agentSpec) open(i int) error {
+func (s agentSpec) open(i int) (net.Conn, error) {
 	c, err := net.DialTimeout("tcp", s.Addr, 20*time.Second)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if i%2 == 0 {
 		_ = c.(*net.TCPConn).SetLinger(0)
@@ -94,12 +98,12 @@ func (s agentSpec) open(i int) error {
 		body = body[:len(body)/2]
 	}
 	if _, err := c.Write(append([]byte(head), body...)); err != nil {
-		return err
+		return nil, err
 	}
 	if !s.Deaf && i%2 > 0 {
 		go func() { _, _ = io.Copy(io.Discard, c) }()
 	}
-	return nil
+	return c, nil
 }
 
 // agent is a running one.
