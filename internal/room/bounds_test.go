@@ -265,3 +265,15 @@ func TestASessionThatComesUpAgainRepeatsWhatMayBeLost(t *testing.T) {
 		}
 	}
 }
+
+func TestARoomThatFailedWithoutAPeerHasNobodyToTell(t *testing.T) {
+	for side, s := range map[Side]State{Prefill: Computing, Decode: Bootstrapping} {
+		w, n, _ := inState(t, side, s)
+		fx := n.book.Fail(w.now, room1, Because(EngineFailed, "test"))
+		peer := []*node{w.d, w.p}[side].inc
+		fx = append(fx, n.book.PeerUp(w.now, room1, peer, 5)...)
+		if m := sent(fx); len(m) != 0 {
+			t.Errorf("%s told nobody %v", side, m)
+		}
+	}
+}
