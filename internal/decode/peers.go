@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// lookupTimeout bounds one question to a registry.
-	lookupTimeout = 2 * time.Second
+	// LookupTimeout bounds one question to a registry.
+	LookupTimeout = 2 * time.Second
 	// lookupEvery is how often a registry is asked again while rooms wait for
 	// its worker: a restarted worker may have other ports.
 	lookupEvery = time.Second
@@ -132,7 +132,7 @@ func (ps *peers) due(now time.Time) (ask []*peer) {
 
 // ask asks a registry once and has the answer dialled.
 func (ps *peers) ask(ctx context.Context, p *peer) {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, LookupTimeout)
 	defer cancel()
 	addr, err := ps.w.lookup(ctx, p.bootstrap)
 	ps.mu.Lock()

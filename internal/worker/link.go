@@ -93,7 +93,8 @@ func (s *Server) linkDecode(g *svc.Group, p *parts) error {
 	}
 	node := control.New(control.Config{Self: s.self, Log: s.cfg.Log, Handler: p.decode.Control(), OnPanic: p.decode.Panicked, Hello: s.hello(p, nil),
 		DialContext: func(ctx context.Context, addr string) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
-	client := bootstrap.NewClient(bootstrap.ClientConfig{Log: s.cfg.Log, DialContext: dial})
+	// The timeout is the asker's: a question that hung longer would be joined by the next.
+	client := bootstrap.NewClient(bootstrap.ClientConfig{Log: s.cfg.Log, DialContext: dial, Timeout: decode.LookupTimeout})
 	p.node, p.transfer, p.transport = node, sink, sink.Name()
 	p.decode.Start(g, &decode.Links{Sink: sink, Sessions: node, Lookup: func(ctx context.Context, addr string) (string, error) {
 		answer, err := client.Lookup(ctx, addr)
