@@ -9,5 +9,5 @@
 //
 // A run of chaos is chosen by TANDEM_CHAOS_SEED, how many by TANDEM_CHAOS_RUNS.
 // The seed fixes the program of faults and requests; goroutines inside a bubble are
-// still scheduled as they come.
+// still scheduled as they come. BOUNDS_LOG=1 with -v shows what every process logged.
 package bounds
