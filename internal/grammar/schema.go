@@ -37,35 +37,12 @@ const JSON = "root ::= object\n" + common
 // describe and do not bind: format, title, description, default, examples and
 // whatever is unknown. Refused: what binds and is none of these.
 func Schema(raw []byte) (string, error) {
-	if len(raw) > MaxSchema {
-		return "", fmt.Errorf("the schema has %d bytes, the limit is %d", len(raw), MaxSchema)
-	}
-	root, err := decode(raw)
+	w := &writer{}
+	body, err := w.document(raw)
 	if err != nil {
-		return "", fmt.Errorf("the schema is not JSON: %v", err)
+		return "", err
 	}
-	if _, ok := root.(*object); !ok {
-		return "", fmt.Errorf("the schema is not an object")
-	}
-	w := &writer{root: root, refs: map[string]string{}}
-	body := w.schema(root, "", 0)
-	if w.err == nil {
-		w.err = w.unambiguous()
-	}
-	if w.err != nil {
-		return "", w.err
-	}
-	var b strings.Builder
-	b.WriteString("root ::= " + body + "\n")
-	for _, r := range w.rules {
-		b.WriteString(r + "\n")
-	}
-	b.WriteString(common)
-	out := b.String()
-	if err := Check(out); err != nil {
-		return "", fmt.Errorf("the schema is too large: %w", err)
-	}
-	return out, nil
+	return w.finish(body)
 }
 
 // binding are keywords that bind and are not built.
@@ -79,6 +56,7 @@ type writer struct {
 	root  any
 	rules []string
 	refs  map[string]string // pointer → rule, entered before it is written: schemas may recurse
+	nrefs int               // of all schemas of this grammar
 	size  int
 	err   error
 }
@@ -328,7 +306,8 @@ func (w *writer) ref(x any, at string, depth int) string {
 	if !ok {
 		return w.bad(at, "%s points at nothing", text(x))
 	}
-	name := "ref" + strconv.Itoa(len(w.refs))
+	name := "ref" + strconv.Itoa(w.nrefs)
+	w.nrefs++
 	w.refs[p] = name
 	body := w.schema(v, strings.TrimPrefix(p, "#"), depth+1)
 	w.rules = append(w.rules, name+" ::= "+body)
