@@ -30,10 +30,13 @@ func (k Kind) Path() string {
 // Kinds lists every kind, for registering routes.
 func Kinds() []Kind { return []Kind{Chat, Completion, Generate} }
 
-// Message is one turn of a chat. Role is "system", "user" or "assistant".
+// Message is one turn of a chat. Role is "system", "user", "assistant" or "tool".
 type Message struct {
 	Role    string
 	Content string
+	Calls   []ToolCall // an assistant's
+	CallID  string     // a tool's: the call that it answers
+	Name    string     // a tool's: the function that was called
 }
 
 // Call is one request in the form the workers use, whatever API it came by.
@@ -45,9 +48,15 @@ type Call struct {
 	IDs      []int32   // ... or as token ids, each ≥ 0; exactly one of both is set
 	Batch    []Prompt  // Completion, Generate: several prompts, and neither Text nor IDs; nil: one
 
+	Tools      []Tool     // Chat: functions that the model is told of
+	ToolChoice ToolChoice // whether it must call one of them
+	OneTool    string     // ToolRequired: only this one; "": any
+	Parallel   bool       // several calls in one answer
+
 	Params           engine.Params
-	MaxTokensDefault bool // Params.MaxTokens is the default: cap it to the context instead of refusing
-	SeedDefault      bool // Params.Seed was drawn here: the body named none
+	Schema           []byte // the JSON schema that Params.Grammar was made of; nil: none
+	MaxTokensDefault bool   // Params.MaxTokens is the default: cap it to the context instead of refusing
+	SeedDefault      bool   // Params.Seed was drawn here: the body named none
 
 	N        int      // choices for each prompt, 1 to MaxChoices; each has the seed of its number added
 	Stop     []string // texts that end a choice

@@ -44,7 +44,7 @@ func (f *fields) responseFormat(c *Call, v []byte) {
 	switch format.Type {
 	case "text":
 	case "json_object":
-		c.Params.Grammar = grammar.JSON
+		c.Params.Grammar, c.Schema = grammar.JSON, []byte(`{"type":"object"}`)
 	case "json_schema":
 		if format.JSONSchema == nil || len(format.JSONSchema.Schema) == 0 {
 			f.bad("response_format.json_schema.schema", `missing: send {"type":"json_schema","json_schema":{"name":…,"schema":{…}}}`)
@@ -62,5 +62,5 @@ func (f *fields) schema(c *Call, name string, v []byte) {
 		f.bad(name, "%v", err)
 		return
 	}
-	c.Params.Grammar = g
+	c.Params.Grammar, c.Schema = g, v
 }

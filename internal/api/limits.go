@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/tandem-llm/tandem/internal/grammar"
+)
 
 // Limits of one request. They bound memory and time before anything is known
 // about the client.
@@ -63,6 +67,18 @@ const (
 	MaxTopLogprobs = 20
 	// MaxBias bounds logit_bias and stop_token_ids, which cost every token.
 	MaxBias = 1024
+	// MaxTools is OpenAI's bound of tools, MaxToolName of a function's name.
+	// MaxToolSchema bounds one function's parameters, as a schema of response_format;
+	// MaxToolsBytes all of tools, which the template writes into the prompt.
+	// MaxToolDepth bounds a schema's nesting, because templates walk it.
+	MaxTools      = 128
+	MaxToolName   = 64
+	MaxToolSchema = grammar.MaxSchema
+	MaxToolsBytes = 1 << 20
+	MaxToolDepth  = 128
+	// MaxToolCalls bounds the calls of one message; MaxCallID a call's id, in bytes.
+	MaxToolCalls = 128
+	MaxCallID    = 256
 	// MaxAborts is the most requests one POST /abort_request may name.
 	MaxAborts = 1024
 	// MaxRID is the longest rid, in bytes.

@@ -155,9 +155,9 @@ func (f *fields) openAIOnly(c *Call) {
 		f.bad("best_of", "%s is refused: only as many as n, %d, are generated", show(v), c.N)
 	}
 	f.logprobs(c)
-	f.refuseUnless("tools", "tool calls are not supported yet", isEmpty)
-	f.refuseUnless("functions", "tool calls are not supported yet", isEmpty)
-	f.refuseUnless("tool_choice", "tool calls are not supported yet", func(v []byte) bool { return string(v) == `"none"` || string(v) == `"auto"` })
+	if c.Kind == Completion {
+		f.refuseUnless("tools", "tool calls are for /v1/chat/completions", isEmpty)
+	}
 	f.refuseUnless("audio", "audio is not supported", isEmpty)
 	f.refuseUnless("prediction", "predicted output is not supported", isEmpty)
 	f.refuseUnless("web_search_options", "web search is not supported", isEmpty)

@@ -24,6 +24,7 @@ func Parse(kind Kind, body []byte, limits Limits) (*Call, *room.Cause) {
 	switch kind {
 	case Chat:
 		f.messages(c)
+		f.tools(c)
 	case Completion:
 		f.prompt(c, "prompt")
 		f.refuseUnless("suffix", "insertion is not supported", isEmpty)

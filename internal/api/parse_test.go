@@ -23,7 +23,7 @@ func TestAChatBodyBecomesACall(t *testing.T) {
 		{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],
 		"max_tokens":5,"max_completion_tokens":7,"temperature":0,"top_p":0.5,"top_k":-1,"seed":-3,"n":1,"stop":[],
 		"stream":true,"stream_options":{"include_usage":true},"ignore_eos":true,"user":"unknown fields pass","x":{"y":[1]}}`)
-	if c.Model != "m" || len(c.Messages) != 2 || c.Messages[0] != (Message{"system", "be brief"}) || c.Messages[1] != (Message{"user", "ab"}) {
+	if c.Model != "m" || len(c.Messages) != 2 || c.Messages[0].Role != "system" || c.Messages[0].Content != "be brief" || c.Messages[1].Role != "user" || c.Messages[1].Content != "ab" {
 		t.Errorf("messages: %+v", c)
 	}
 	p := c.Params
@@ -32,6 +32,22 @@ func TestAChatBodyBecomesACall(t *testing.T) {
 	}
 	if !c.Stream || !c.IncludeUsage || c.Leg != nil {
 		t.Errorf("stream: %+v", c)
+	}
+}
+
+func TestToolsCallsAndTheirAnswersBecomeACall(t *testing.T) {
+	c := parse(t, Chat, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"21"}]}],"parallel_tool_calls":false,
+		"tools":[{"type":"function","function":{"name":"f","description":"d","strict":true,"parameters":{"type":"object","properties":{}}}}],"tool_choice":{"type":"function","function":{"name":"f"}}}`)
+	if len(c.Tools) != 1 || c.Tools[0].Name != "f" || c.Tools[0].Description != "d" || !c.Tools[0].Strict || c.ToolChoice != ToolRequired || c.OneTool != "f" || c.Parallel {
+		t.Errorf("%+v", c)
+	}
+	if m := c.Messages; m[1].Calls[0] != (ToolCall{"c1", "f", "{}"}) || m[2].CallID != "c1" || m[2].Name != "f" || m[2].Content != "21" {
+		t.Errorf("%+v", m)
+	}
+	c = parse(t, Chat, `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"}`)
+	if c.Tools != nil || !c.Parallel {
+		t.Errorf("with tool_choice none the model is told of %+v", c.Tools)
 	}
 }
 
@@ -94,7 +110,10 @@ func TestAnAnswerThatTheRouterCannotRelayIsRefusedBeforeItIsComputed(t *testing.
 }
 
 func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
-	const msg = `"messages":[{"role":"user","content":"x"}]`
+	const (
+		msg  = `"messages":[{"role":"user","content":"x"}]`
+		tool = `{"type":"function","function":{"name":"f"}}`
+	)
 	for _, x := range []struct {
 		kind Kind
 		body string
@@ -129,9 +148,33 @@ func TestARefusalNamesTheFieldTheValueAndTheLimit(t *testing.T) {
 		{Chat, `{"logprobs":5,` + msg + `}`, "logprobs: 5 is not true or false"},
 		{Chat, `{"top_logprobs":2,` + msg + `}`, "top_logprobs: 2 needs logprobs"},
 		{Chat, `{"logprobs":true,"top_logprobs":21,` + msg + `}`, "top_logprobs: 21 is above the limit of 20"},
-		{Chat, `{"tools":[{}],` + msg + `}`, "tools: [{}] is refused"},
-		{Chat, `{"tool_choice":"required",` + msg + `}`, `tool_choice: "required" is refused`},
-		{Chat, `{"messages":[{"role":"tool","content":"x"}]}`, `messages[0].role: "tool" is refused`},
+		{Chat, `{"tools":[{}],` + msg + `}`, `tools[0].type: "" is refused`},
+		{Chat, `{"tools":{},` + msg + `}`, "tools: {} is not a list"},
+		{Chat, `{"tools":[{"type":"custom"}],` + msg + `}`, `tools[0].type: "custom" is refused`},
+		{Chat, `{"tools":[{"type":"function"}],` + msg + `}`, "tools[0].function: missing"},
+		{Chat, `{"tools":[{"type":"function","function":{}}],` + msg + `}`, "tools[0].function.name: missing"},
+		{Chat, `{"tools":[{"type":"function","function":{"name":"a b"}}],` + msg + `}`, `tools[0].function.name: "a b" is not 1 to 64`},
+		{Chat, `{"tools":[{"type":"function","function":{"name":"f","parameters":[]}}],` + msg + `}`, "tools[0].function.parameters: [] is not a JSON schema"},
+		{Chat, `{"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"string"}}}],` + msg + `}`, `tools[0].function.parameters.type: "string" is refused`},
+		{Chat, `{"tools":[{"type":"function","function":{"name":"f","parameters":{"x":"` + strings.Repeat("y", MaxToolSchema) + `"}}}],` + msg + `}`, "tools[0].function.parameters: 65544 bytes are above the limit of 65536"},
+		{Chat, `{"tools":[{"type":"function","function":{"name":"f","parameters":` + strings.Repeat(`{"a":`, 129) + `1` + strings.Repeat("}", 129) + `}}],` + msg + `}`, "nested 129 levels deep, above the limit of 128"},
+		{Chat, `{"tools":[` + strings.Repeat(tool+",", 128) + tool + `],` + msg + `}`, "tools: 129 tools are above the limit of 128"},
+		{Chat, `{"tools":[` + tool + "," + tool + `],` + msg + `}`, `tools[1].function.name: "f" is the name of tools[0] too`},
+		{Chat, `{"tools":["` + strings.Repeat("x", MaxToolsBytes) + `"],` + msg + `}`, "tools: 1048580 bytes are above the limit of 1048576"},
+		{Chat, `{"tool_choice":"required",` + msg + `}`, `tool_choice: "required" needs tools`},
+		{Chat, `{"tool_choice":"maybe",` + msg + `}`, `tool_choice: "maybe" is none of`},
+		{Chat, `{"tools":[` + tool + `],"tool_choice":{"type":"function","function":{"name":"g"}},` + msg + `}`, `tool_choice: "g" is none of the tools: f`},
+		{Chat, `{"parallel_tool_calls":1,` + msg + `}`, "parallel_tool_calls: 1 is not true or false"},
+		{Chat, `{"functions":[{"name":"f"}],` + msg + `}`, `it is obsolete: send tools`},
+		{Chat, `{"function_call":"auto",` + msg + `}`, `it is obsolete: send tool_choice`},
+		{Completion, `{"prompt":"x","tools":[` + tool + `]}`, "tool calls are for /v1/chat/completions"},
+		{Chat, `{"messages":[{"role":"function","name":"f","content":"x"}]}`, `messages[0].role: "function" is refused, it is obsolete: send the role "tool"`},
+		{Chat, `{"messages":[{"role":"tool","content":"x"}]}`, `messages[0].tool_call_id: missing`},
+		{Chat, `{"messages":[{"role":"tool","tool_call_id":"c","content":"x"}]}`, `messages[0].tool_call_id: "c" is the id of no call`},
+		{Chat, `{"messages":[{"role":"user","content":"x","tool_calls":[{}]}]}`, "messages[0].tool_calls: [{}] is refused: only an assistant's"},
+		{Chat, `{"messages":[{"role":"assistant","tool_calls":[]}]}`, "messages[0].content: missing"},
+		{Chat, `{"messages":[{"role":"assistant","tool_calls":[{"type":"function"}]}]}`, "messages[0].tool_calls[0].id: missing"},
+		{Chat, `{"messages":[{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":{}}}]}]}`, "messages[0].tool_calls[0].function.arguments: {} is not a string"},
 		{Chat, `{"response_format":{"type":"xml"},` + msg + `}`, `response_format: type "xml" is none of`},
 		{Chat, `{"response_format":{"type":"json_schema"},` + msg + `}`, "response_format.json_schema.schema: missing"},
 		{Chat, `{"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object","properties":{"a":{"type":"string","pattern":"x"}}}}},` + msg + `}`,

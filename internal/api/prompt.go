@@ -29,22 +29,17 @@ func (f *fields) messages(c *Call) {
 		return
 	}
 	c.Messages = make([]Message, 0, len(list))
+	called := map[string]string{} // the calls so far: id → function
 	for i, raw := range list {
-		at := "messages[" + strconv.Itoa(i) + "]"
-		var m map[string]json.RawMessage
-		if json.Unmarshal(raw, &m) != nil || m == nil {
-			f.bad(at, "%s is not an object", show(raw))
+		g, ok := f.inner("messages["+strconv.Itoa(i)+"]", raw)
+		if !ok {
 			return
 		}
-		g := &fields{prefix: at + ".", values: make(map[string][]byte, len(m))}
-		for k, v := range m {
-			g.values[k] = v
-		}
-		c.Messages = append(c.Messages, g.message())
+		m := g.message()
+		g.answers(&m, called)
+		c.Messages = append(c.Messages, m)
 		if g.cause != nil {
-			if f.cause == nil {
-				f.cause = g.cause
-			}
+			f.take(g)
 			return
 		}
 	}
@@ -57,17 +52,25 @@ func (f *fields) message() Message {
 	case "system", "user", "assistant":
 	case "developer": // OpenAI's newer name; templates know the older one
 		m.Role = "system"
-	case "tool", "function":
-		f.bad("role", "%q is refused: tool calls are not supported yet", m.Role)
+	case "tool":
+		m.CallID = f.callID("tool_call_id")
+	case "function":
+		f.bad("role", `"function" is refused, it is obsolete: send the role "tool" with a tool_call_id`)
 	default:
-		f.bad("role", `%q is none of "system", "user", "assistant"`, show([]byte(m.Role)))
+		f.bad("role", `%q is none of "system", "user", "assistant", "tool"`, show([]byte(m.Role)))
 	}
-	f.refuseUnless("tool_calls", "tool calls are not supported yet", isEmpty)
-	f.refuseUnless("function_call", "tool calls are not supported yet", isEmpty)
+	if m.Role == "assistant" {
+		m.Calls = f.toolCalls()
+	} else {
+		f.refuseUnless("tool_calls", "only an assistant's message has calls", isEmpty)
+	}
+	f.refuseUnless("function_call", "it is obsolete: send tool_calls", isEmpty)
 	f.refuseUnless("audio", "audio is not supported", isEmpty)
 	v, ok := f.get("content")
 	if !ok {
-		f.bad("content", "missing: send a string or a list of text parts")
+		if len(m.Calls) == 0 { // beside calls there need be no text
+			f.bad("content", "missing: send a string or a list of text parts")
+		}
 		return m
 	}
 	if v[0] == '[' {

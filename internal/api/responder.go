@@ -28,6 +28,7 @@ type Responder struct {
 // and for /generate, whose stream repeats it.
 type choice struct {
 	text   strings.Builder
+	calls  []calling
 	ids    []int32
 	logs   []Log
 	input  []Log
@@ -39,8 +40,9 @@ type choice struct {
 type Part struct {
 	Choice int
 	Text   string
-	IDs    []int32 // generated now, whether their text shows already or not
-	Logs   []Log   // of the tokens whose text begins to show
+	Calls  []CallPart // of tools; behind the text
+	IDs    []int32    // generated now, whether their text shows already or not
+	Logs   []Log      // of the tokens whose text begins to show
 }
 
 // Ending is why one choice ended.
@@ -106,8 +108,11 @@ func (r *Responder) Add(p Part) error {
 		c.ids = append(c.ids, p.IDs...)
 		c.text.WriteString(p.Text)
 		c.logs = append(c.logs, p.Logs...)
+		for _, x := range p.Calls {
+			c.call(x)
+		}
 	}
-	if r.stream == nil || p.Text == "" && len(p.Logs) == 0 {
+	if r.stream == nil || p.Text == "" && len(p.Logs) == 0 && len(p.Calls) == 0 {
 		return nil
 	}
 	if err := r.Begin(r.usage); err != nil {
@@ -116,7 +121,15 @@ func (r *Responder) Add(p Part) error {
 	if r.Kind == Generate {
 		return r.stream.Event(encode(r.generate(p.Choice, c, r.several(), r.call.Logprobs, r.call.LogprobText)))
 	}
-	return r.stream.Event(r.textChunk(p, r.call.Logprobs))
+	if r.Kind != Chat {
+		return r.stream.Event(r.textChunk(p, r.call.Logprobs))
+	}
+	for _, chunk := range r.chunks(p, r.call.Logprobs) {
+		if err := r.stream.Event(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // several says whether an answer to /generate is a list.

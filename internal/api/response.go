@@ -10,8 +10,9 @@ import (
 type Finish string
 
 const (
-	FinishStop   Finish = "stop"   // the model ended its turn
-	FinishLength Finish = "length" // max_tokens were generated
+	FinishStop   Finish = "stop"       // the model ended its turn
+	FinishLength Finish = "length"     // max_tokens were generated
+	FinishCalls  Finish = "tool_calls" // the model asks for functions to be called
 )
 
 // Usage counts an answer's tokens.
@@ -54,8 +55,9 @@ type envelope struct {
 }
 
 type chatMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role    string         `json:"role"`
+	Content *string        `json:"content"`
+	Calls   []toolCallBody `json:"tool_calls,omitempty"`
 }
 
 type chatChoice struct {
@@ -66,8 +68,9 @@ type chatChoice struct {
 }
 
 type chatDelta struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role    string          `json:"role,omitempty"`
+	Content *string         `json:"content,omitempty"`
+	Calls   []toolCallDelta `json:"tool_calls,omitempty"`
 }
 
 type chunkChoice struct {
@@ -106,7 +109,7 @@ func (a *Answer) whole(choices []choice, logs bool, usage Usage) []byte {
 	for i := range choices {
 		c := &choices[i]
 		if a.Kind == Chat {
-			list[i] = chatChoice{i, chatMessage{"assistant", c.text.String()}, newChatLogprobs(c.logs, logs), c.ending.Finish}
+			list[i] = chatChoice{i, c.message(), newChatLogprobs(c.logs, logs), c.ending.Finish}
 		} else {
 			list[i] = textChoice{i, c.text.String(), newTextLogprobs(c.logs, logs), &c.ending.Finish}
 		}

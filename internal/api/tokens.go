@@ -11,6 +11,7 @@ import (
 type TokenizeCall struct {
 	Text     string
 	Messages []Message // nil: Text
+	Tools    []Tool    // that the messages are rendered with
 	Special  bool      // add_special_tokens, true by default: BOS in front of a prompt
 }
 
@@ -32,7 +33,8 @@ func ParseTokenize(body []byte) (*TokenizeCall, *room.Cause) {
 	case chat:
 		var c Call
 		f.messages(&c)
-		t.Messages = c.Messages
+		f.tools(&c)
+		t.Messages, t.Tools = c.Messages, c.Tools
 	case !text:
 		f.bad("prompt", "missing: send prompt or messages")
 	case json.Unmarshal(v, &t.Text) != nil:

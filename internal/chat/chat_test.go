@@ -90,11 +90,11 @@ func TestCommonTemplatesRenderAsTheirModelsExpect(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", x.name, err)
 		}
-		got, err := r.Render(talk, true, 1_700_000_000)
+		got, err := r.Render(talk, nil, true, 1_700_000_000)
 		if err != nil || got != x.want {
 			t.Errorf("%s: %v\n got %q\nwant %q", x.name, err, got, x.want)
 		}
-		if got, _ := r.Render(talk, false, 1_700_000_000); !strings.HasPrefix(x.want, got) || len(got) >= len(x.want) {
+		if got, _ := r.Render(talk, nil, false, 1_700_000_000); !strings.HasPrefix(x.want, got) || len(got) >= len(x.want) {
 			t.Errorf("%s without a generation prompt: %q", x.name, got)
 		}
 	}
@@ -105,7 +105,7 @@ func TestATemplatesRefusalIsABadRequestWithItsWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Render([]api.Message{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}}, true, 0)
+	_, err = r.Render([]api.Message{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}}, nil, true, 0)
 	var cause *room.Cause
 	if !errors.As(err, &cause) || cause.Code != room.BadRequest || !strings.Contains(cause.Detail, "roles must alternate") {
 		t.Errorf("err %v", err)
@@ -133,7 +133,7 @@ func TestBlockTagsTakeTheirLineWithThem(t *testing.T) {
 			t.Errorf("%q: %v", x.template, err)
 			continue
 		}
-		if got, err := r.Render([]api.Message{{Role: "user", Content: "a"}}, true, 0); got != x.want || err != nil {
+		if got, err := r.Render([]api.Message{{Role: "user", Content: "a"}}, nil, true, 0); got != x.want || err != nil {
 			t.Errorf("%q: %q %v, want %q", x.template, got, err, x.want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestBlockTagsTakeTheirLineWithThem(t *testing.T) {
 
 func TestStrftimeKnowsPythonsDirectives(t *testing.T) {
 	r, _ := New(`{{ strftime_now("%Y-%m-%d %-d %B %j %H:%M:%S 100%% %Q") }}`, "", "")
-	if got, err := r.Render(nil, true, 1_704_153_600); got != "2024-01-02 2 January 002 00:00:00 100% %Q" || err != nil {
+	if got, err := r.Render(nil, nil, true, 1_704_153_600); got != "2024-01-02 2 January 002 00:00:00 100% %Q" || err != nil {
 		t.Errorf("%q %v", got, err)
 	}
 }

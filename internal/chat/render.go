@@ -14,6 +14,11 @@ import (
 type Renderer struct {
 	template *jinja.Template
 	bos, eos string
+
+	form   Form // of the calls that the model writes
+	native bool // the template tells of tools; else a text of ours does
+	turns  bool // it writes calls and their answers; else they are text of ours
+	quoted bool // it wants the arguments of a call as a string
 }
 
 // New compiles a model's jinja template. bos and eos are the text of these
@@ -27,25 +32,63 @@ func New(template, bos, eos string) (r *Renderer, err error) {
 			r, err = nil, fmt.Errorf("the chat template cannot be compiled: %v", v)
 		}
 	}()
-	t, err := jinja.Compile(trimBlocks(template))
+	t, err := jinja.Compile(ownFilters(trimBlocks(template)))
 	if err != nil {
 		return nil, fmt.Errorf("the chat template cannot be compiled: %w", err)
 	}
-	return &Renderer{template: t, bos: bos, eos: eos}, nil
+	r = &Renderer{template: t, bos: bos, eos: eos}
+	r.probe(template)
+	return r, nil
 }
 
-// Render returns the prompt's text. requestTime, in unix seconds, is the
-// template's clock, in UTC. An error is a *room.Cause, bad_request: the
-// template refused the messages, as templates do with roles that do not take
-// turns.
-func (r *Renderer) Render(messages []api.Message, addGenerationPrompt bool, requestTime int64) (text string, err error) {
+// Form returns how the model writes calls.
+func (r *Renderer) Form() Form { return r.form }
+
+// Render returns the prompt's text, which tells the model of the tools.
+// requestTime, in unix seconds, is the template's clock, in UTC. An error is a
+// *room.Cause, bad_request: the template refused the messages, as templates do
+// with roles that do not take turns.
+func (r *Renderer) Render(messages []api.Message, tools []api.Tool, addGenerationPrompt bool, requestTime int64) (string, error) {
+	several := false
+	for _, m := range messages {
+		several = several || len(m.Calls) > 1
+	}
+	if !r.turns || !r.native && len(tools) > 0 { // one form for all of a prompt
+		messages = written(messages)
+		several = false
+	}
+	if r.native || len(tools) == 0 {
+		text, err := r.render(messages, tools, addGenerationPrompt, requestTime)
+		if err != nil && several {
+			if text, err := r.render(oneByOne(messages), tools, addGenerationPrompt, requestTime); err == nil {
+				return text, nil
+			}
+		}
+		return text, err
+	}
+	about := described(tools)
+	text, err := r.render(instructed(messages, about, true), nil, addGenerationPrompt, requestTime)
+	if err != nil && messages[0].Role != "system" { // as by templates that know no such role
+		if text, err := r.render(instructed(messages, about, false), nil, addGenerationPrompt, requestTime); err == nil {
+			return text, nil
+		}
+	}
+	return text, err
+}
+
+// render runs the template once.
+func (r *Renderer) render(messages []api.Message, tools []api.Tool, addGenerationPrompt bool, requestTime int64) (text string, err error) {
 	list := make([]jinja.Value, len(messages))
 	for i, m := range messages {
-		v := jinja.NewDict()
-		d := v.AsDict()
-		d.Set("role", jinja.NewString(m.Role))
-		d.Set("content", jinja.NewString(m.Content))
-		list[i] = v
+		list[i] = r.messageValue(m)
+	}
+	offered := jinja.None()
+	if len(tools) > 0 {
+		values := make([]jinja.Value, len(tools))
+		for i, t := range tools {
+			values[i] = toolValue(t)
+		}
+		offered = jinja.NewList(values)
 	}
 	now := time.Unix(requestTime, 0).UTC()
 	defer func() {
@@ -58,7 +101,8 @@ func (r *Renderer) Render(messages []api.Message, addGenerationPrompt bool, requ
 		"add_generation_prompt": jinja.NewBool(addGenerationPrompt),
 		"bos_token":             jinja.NewString(r.bos),
 		"eos_token":             jinja.NewString(r.eos),
-		"tools":                 jinja.None(),
+		"tools":                 offered,
+		tojsonName:              tojson,
 		"strftime_now": jinja.NewCallable("strftime_now", func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 			if len(args) != 1 || !args[0].IsString() {
 				return jinja.Undefined(), fmt.Errorf("strftime_now wants one format")

@@ -26,7 +26,7 @@ type Grammar interface {
 }
 
 // ErrNoGrammar is the answer to a grammar on a backend without Grammars.
-var ErrNoGrammar = errors.New("this engine cannot hold an answer to a grammar (response_format, json_schema, ebnf)")
+var ErrNoGrammar = errors.New("this engine cannot hold an answer to a grammar (response_format, json_schema, tool_choice)")
 
 // GrammarError says that a request's grammar is none.
 type GrammarError struct{ Err error }

@@ -25,12 +25,13 @@ type choice struct {
 	begun   bool
 	detok   chat.Detokenizer
 	stop    *chat.Stopper
-	n       int       // tokens generated
-	made    int       // bytes of text that the tokens made
-	chars   int       // the same in characters, an echoed prompt's included
-	shown   int       // bytes of it that were shown
-	waiting []waiting // log probabilities of text not shown yet
-	stopped bool      // a stop string was reached
+	calls   *chat.CallParser // nil: the model was told of no tools
+	n       int              // tokens generated
+	made    int              // bytes of text that the tokens made
+	chars   int              // the same in characters, an echoed prompt's included
+	shown   int              // bytes of it that were shown
+	waiting []waiting        // log probabilities of text not shown yet
+	stopped bool             // a stop string was reached
 	ended   bool
 	cached  int // prompt tokens whose KV was there already
 	cause   *room.Cause
@@ -50,6 +51,13 @@ func newChoice(p *parts, call *api.Call, index int, gen *decode.Generation, prom
 	c := &choice{p: p, call: call, index: index, gen: gen, lead: gen.Choices()[0], prompt: prompt, stop: chat.NewStopper(stops...)}
 	if call.KeepStop {
 		c.stop.KeepStop()
+	}
+	if len(call.Tools) > 0 {
+		names := make([]string, len(call.Tools))
+		for i, t := range call.Tools {
+			names[i] = t.Name
+		}
+		c.calls = chat.NewCallParser(p.chat.Form(), names, call.ToolChoice == api.ToolRequired, call.Parallel)
 	}
 	if call.Echo {
 		c.echoed = c.promptText()
@@ -76,15 +84,17 @@ func (c *choice) take() (api.Part, bool) {
 		if c.call.Logprobs {
 			c.waiting = append(c.waiting, waiting{c.made, c.log(o.Token, o.Logprobs, c.chars)})
 		}
-		made := c.detok.Push(c.p.piece(o.Token, c.call.FullText))
+		made := c.detok.Push(c.text(o.Token))
 		c.made += len(made)
 		c.chars += api.Characters(made)
-		if c.n < c.call.Params.MinTokens { // before them no text ends it
-			text.WriteString(made)
-			continue
+		shown, full := made, false
+		if c.n >= c.call.Params.MinTokens { // before them no text ends it
+			shown, c.stopped = c.stop.Push(made)
 		}
-		var shown string
-		shown, c.stopped = c.stop.Push(made)
+		if c.calls != nil {
+			shown, full = c.part(&part, c.calls.Push(shown))
+			c.stopped = c.stopped || full
+		}
 		text.WriteString(shown)
 		if c.stopped { // the text is complete: this is no abort
 			c.gen.Abort(&room.Cause{Code: room.Done})
@@ -97,7 +107,9 @@ func (c *choice) take() (api.Part, bool) {
 
 // show gives part the logs of tokens whose text begins within what is shown.
 func (c *choice) show(part *api.Part, all bool) {
-	c.shown += len(part.Text)
+	if c.shown += len(part.Text); c.calls != nil { // text of calls is not in Text
+		c.shown = c.calls.Decided()
+	}
 	n := 0
 	for n < len(c.waiting) && (all || c.waiting[n].at < c.shown) {
 		part.Logs = append(part.Logs, c.waiting[n].log)
@@ -116,7 +128,14 @@ func (c *choice) finish() (api.Part, api.Ending, *room.Cause) {
 	case cause.Code != room.Done:
 		return part, end, cause
 	case c.stopped:
-		end.Matched = c.stop.Matched()
+		if c.calls != nil {
+			part.Text, _ = c.part(&part, c.calls.Flush())
+			c.show(&part, false)
+			end.Finish = c.finishReason(end.Finish)
+		}
+		if m := c.stop.Matched(); m != "" {
+			end.Matched = m
+		}
 		return part, end, cause
 	case c.call.NoText:
 		end.Finish = api.FinishLength
@@ -130,6 +149,10 @@ func (c *choice) finish() (api.Part, api.Ending, *room.Cause) {
 	tail += c.stop.Flush()
 	if stopped {
 		end = api.Ending{Finish: api.FinishStop, Matched: c.stop.Matched()}
+	}
+	if c.calls != nil {
+		tail, _ = c.part(&part, append(c.calls.Push(tail), c.calls.Flush()...))
+		end.Finish = c.finishReason(end.Finish)
 	}
 	part.Text = tail
 	c.show(&part, !stopped)

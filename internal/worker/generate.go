@@ -44,6 +44,10 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, p *parts, kind
 		api.WriteError(w, room.Because(room.BadRequest, "model: %.80q is not served here, %q is", m, p.info.Model))
 		return
 	}
+	if cause := p.chat.Constrain(call); cause != nil {
+		api.WriteError(w, cause)
+		return
+	}
 	watched, stop := api.Watch(r.Context(), r)
 	defer stop()
 	ctx, cancel, due := deadline(watched, call)

@@ -125,7 +125,7 @@ func (s *stream) take(c *choice) {
 	if !c.begun { // it ended before its first token
 		s.write(s.begin(c))
 	}
-	if tail.Text != "" || len(tail.Logs) > 0 {
+	if tail.Text != "" || len(tail.Calls) > 0 || len(tail.Logs) > 0 {
 		s.write(s.resp.Add(tail))
 	}
 	if c.gen == c.lead { // the others find what the first one left

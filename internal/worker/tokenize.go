@@ -41,7 +41,7 @@ func (p *parts) tokenize(ctx context.Context, call *api.Call) ([][]engine.Token,
 		if call.Leg != nil && call.Leg.RequestTime > 0 {
 			now = call.Leg.RequestTime
 		}
-		tokens, cause := p.chatTokens(ctx, call.Messages, now, call.Params.MaxTokens)
+		tokens, cause := p.chatTokens(ctx, call.Messages, call.Tools, now, call.Params.MaxTokens)
 		return [][]engine.Token{tokens}, cause
 	}
 	var out [][]engine.Token
@@ -67,12 +67,12 @@ func (p *parts) tokenize(ctx context.Context, call *api.Call) ([][]engine.Token,
 }
 
 // chatTokens renders messages and tokenizes the text.
-func (p *parts) chatTokens(ctx context.Context, messages []api.Message, now int64, maxTokens int) ([]engine.Token, *room.Cause) {
+func (p *parts) chatTokens(ctx context.Context, messages []api.Message, tools []api.Tool, now int64, maxTokens int) ([]engine.Token, *room.Cause) {
 	leave, cause := p.turn(ctx)
 	if cause != nil {
 		return nil, cause
 	}
-	text, err := p.chat.Render(messages, true, now)
+	text, err := p.chat.Render(messages, tools, true, now)
 	leave()
 	if err != nil {
 		return nil, asCause(err, room.BadRequest)

@@ -22,7 +22,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, p *parts) 
 	switch {
 	case cause != nil:
 	case call.Messages != nil:
-		tokens, cause = p.chatTokens(r.Context(), call.Messages, unixNow(), -1)
+		tokens, cause = p.chatTokens(r.Context(), call.Messages, call.Tools, unixNow(), -1)
 	default:
 		tokens, cause = p.encode(r.Context(), call.Text, call.Special, call.Special, -1)
 	}
