@@ -201,9 +201,6 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// now is the time since the fleet began.
-func (f *fleet) now() time.Duration { return time.Since(f.began) }
-
 // steps are the library calls of one engine.
 type steps struct {
 	mu    sync.Mutex
