@@ -27,6 +27,9 @@ func TestGauntletMemoryForHardlyOneRequestServesThemAllAllTheSame(t *testing.T) 
 		{"an arena for one window on decode", nil, []string{"--arena-bytes", "45000"}},
 		{"few of everything", []string{"--context", "400", "--arena-bytes", "45000", "--slots", "1"}, []string{"--context", "400", "--arena-bytes", "45000", "--slots", "1"}},
 	} {
+		if !full && (c.prefill == nil || c.decode == nil) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, spec{engine: quickSim, prefill: c.prefill, decode: c.decode})
@@ -71,7 +74,7 @@ func TestGauntletMemoryForHardlyOneRequestServesThemAllAllTheSame(t *testing.T) 
 
 func TestGauntletTwentyTimesMoreThanCanBeServedIsRefusedInTimeAndLeavesNothing(t *testing.T) {
 	const limit = 5 * time.Second
-	load := 3 * time.Second
+	load := time.Second
 	if full {
 		load = 20 * time.Second
 	}

@@ -65,7 +65,7 @@ func TestGauntletEveryProcessIsKilledAndFrozenInEveryPhase(t *testing.T) {
 	lanes := make(chan struct{}, 5) // fleets at once
 	for n, h := range hours() {
 		for m, how := range blows() {
-			if !full && (n+m+time.Now().YearDay())%5 > 0 {
+			if !full && (m == 2 || (n+m+time.Now().YearDay())%5 > 0) { // death_test.go freezes for long
 				continue
 			}
 			t.Run(h.name+", "+how.name, func(t *testing.T) {
