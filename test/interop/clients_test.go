@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tandem-llm/tandem/internal/gguf/testmodel"
+	"github.com/tandem-llm/tandem/internal/modelstore"
 )
 
 const (
@@ -31,20 +34,47 @@ func TestTheOfficialClientsWorkThroughTheRouter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs clients: not in short mode")
 	}
-	url := startUp(t)
-	t.Run("python", func(t *testing.T) { python(t, url) })
-	t.Run("javascript", func(t *testing.T) { javascript(t, url) })
+	url := startUp(t, "--engine", "sim")
+	t.Run("python", func(t *testing.T) { python(t, "suite.py", url) })
+	t.Run("javascript", func(t *testing.T) { javascript(t, "suite.mjs", url) })
 	t.Run("go", func(t *testing.T) { golang(t, url) })
 }
 
-// startUp builds tandem and runs `tandem up` on the simulated engine.
-func startUp(t *testing.T) (url string) {
+func TestTheOfficialClientsCallToolsThroughTheRouter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs clients: not in short mode")
+	}
+	testmodel.Library(t)
+	url := startUp(t, "--model", chatModel(t))
+	t.Run("python", func(t *testing.T) { python(t, "tools.py", url) })
+	t.Run("javascript", func(t *testing.T) { javascript(t, "tools.mjs", url) })
+	t.Run("go", func(t *testing.T) { golang(t, url, "tools") })
+}
+
+// chatModel returns a small model that was trained to chat, if this machine has it,
+// else one with random weights: a grammar makes calls even of its answers.
+func chatModel(t *testing.T) string {
+	t.Helper()
+	if k, ok := modelstore.Lookup("smollm2-135m"); ok {
+		if path, cached, err := modelstore.Path(k, modelstore.Options{}); err == nil && cached {
+			return path
+		}
+	}
+	path, err := testmodel.Path(testmodel.LlamaGQA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// startUp builds tandem and runs `tandem up`.
+func startUp(t *testing.T, args ...string) (url string) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "tandem")
 	run(t, installTimeout, "../..", "go", "build", "-o", bin, "./cmd/tandem")
 	port := freePorts(t)
 	var log bytes.Buffer
-	cmd := exec.Command(bin, "up", "--engine", "sim", "--port", fmt.Sprint(port))
+	cmd := exec.Command(bin, append([]string{"up", "--port", fmt.Sprint(port)}, args...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -133,17 +163,17 @@ func cached(t *testing.T, name, manifest string, install func(dir string) error)
 	return dir
 }
 
-func python(t *testing.T, url string) {
+func python(t *testing.T, script, url string) {
 	dir := cached(t, "python", "clients/py/requirements.txt", func(dir string) error {
 		if err := try(installTimeout, ".", "python3", "-m", "venv", dir); err != nil {
 			return err
 		}
 		return try(installTimeout, ".", filepath.Join(dir, "bin", "pip"), "install", "-q", "--disable-pip-version-check", "-r", "clients/py/requirements.txt")
 	})
-	suite(t, ".", filepath.Join(dir, "bin", "python"), "clients/py/suite.py", url)
+	suite(t, ".", filepath.Join(dir, "bin", "python"), "clients/py/"+script, url)
 }
 
-func javascript(t *testing.T, url string) {
+func javascript(t *testing.T, script, url string) {
 	dir := cached(t, "javascript", "clients/js/package.json", func(dir string) error {
 		spec, err := os.ReadFile("clients/js/package.json")
 		if err != nil {
@@ -155,23 +185,23 @@ func javascript(t *testing.T, url string) {
 		return try(installTimeout, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock")
 	})
 	// Modules are looked up beside the script.
-	code, err := os.ReadFile("clients/js/suite.mjs")
+	code, err := os.ReadFile("clients/js/" + script)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "suite.mjs"), code, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, script), code, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	suite(t, dir, "node", "suite.mjs", url)
+	suite(t, dir, "node", script, url)
 }
 
-func golang(t *testing.T, url string) {
+func golang(t *testing.T, args ...string) {
 	if err := try(installTimeout, "clients/go", "go", "mod", "download"); err != nil {
 		t.Skipf("the Go client cannot be fetched here: %v", err)
 	}
 	bin := filepath.Join(t.TempDir(), "suite")
 	run(t, installTimeout, "clients/go", "go", "build", "-o", bin, ".")
-	suite(t, "clients/go", bin, url)
+	suite(t, "clients/go", bin, args...)
 }
 
 // suite runs a client's suite; its last line says how many checks passed.

@@ -1,5 +1,5 @@
 // Command suite runs the official OpenAI Go client against Tandem.
-// Usage: go run . BASE_URL
+// Usage: go run . BASE_URL [tools]
 package main
 
 import (
@@ -36,6 +36,10 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	model := must(client.Models.List(ctx)).Data[0].ID
+	if len(os.Args) > 2 {
+		tools(ctx, client, model)
+		return
+	}
 	params := openai.ChatCompletionNewParams{
 		Model:       model,
 		Messages:    []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Tell me about rivers.")},
