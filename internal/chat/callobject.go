@@ -46,7 +46,7 @@ func (p *CallParser) inside(c byte) {
 // more takes a byte of the arguments.
 func (p *CallParser) more(c byte) {
 	if p.flows {
-		p.piece(Piece{Call: p.calls - 1, Arguments: string([]byte{c})})
+		p.add(p.calls-1, c)
 	} else {
 		p.value = append(p.value, c)
 	}
@@ -113,7 +113,7 @@ func (p *CallParser) end() {
 		p.state = inText
 		return
 	}
-	p.raw, p.told, p.closed, p.tail = nil, false, false, nil
+	p.raw, p.told, p.closed, p.tail, p.blank = nil, false, false, nil, 0
 	p.state = inTail
 }
 
@@ -126,8 +126,9 @@ func (p *CallParser) tell(arguments string) {
 	if p.Full() {
 		return
 	}
-	p.piece(Piece{Call: p.calls, Begins: true, Name: p.name})
-	p.piece(Piece{Call: p.calls, Arguments: arguments})
+	p.settle()
+	p.out = append(p.out, Piece{Call: p.calls, Begins: true, Name: p.name})
+	p.add(p.calls, []byte(arguments)...)
 	p.calls++
 	p.told, p.raw = true, nil
 }

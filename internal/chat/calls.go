@@ -1,6 +1,10 @@
 package chat
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tandem-llm/tandem/internal/api"
+)
 
 // Piece is what an answer gained: text, or a part of one call.
 type Piece struct {
@@ -39,6 +43,7 @@ type CallParser struct {
 	held   []byte // in text: what may be the beginning of the marker
 	raw    []byte // what is text if the call is none
 	tail   []byte // behind a call
+	blank  int    // bytes of tail that are space, or part calls
 	list   bool   // Mistral: in a list of calls
 	closed bool   // the call's closing markup has come
 	calls  int    // told so far
@@ -54,13 +59,15 @@ type CallParser struct {
 	arguments string
 	tag       []byte // Mistral: behind a name
 
-	out []Piece
+	out    []Piece
+	gained []byte // of the call gains, or of the text, since the last piece
+	gains  int
 }
 
 // NewCallParser returns a parser of one answer. names are the functions that may
 // be called: a call of another one is text.
 func NewCallParser(form Form, names []string, eager, several bool) *CallParser {
-	p := &CallParser{form: form, offered: make(map[string]bool, len(names)), eager: eager, several: several, state: inText}
+	p := &CallParser{form: form, offered: make(map[string]bool, len(names)), eager: eager, several: several, state: inText, gains: noCall}
 	for _, n := range names {
 		p.offered[n] = true
 	}
@@ -90,9 +97,7 @@ func (p *CallParser) Push(text string) []Piece {
 	for i := range len(text) {
 		p.step(text[i])
 	}
-	out := p.out
-	p.out = nil
-	return out
+	return p.take()
 }
 
 // Flush returns what was held back, at the answer's end.
@@ -105,9 +110,7 @@ func (p *CallParser) Flush() []Piece {
 		}
 	}
 	p.space, p.held, p.raw, p.tail = nil, nil, nil, nil
-	out := p.out
-	p.out = nil
-	return out
+	return p.take()
 }
 
 func (p *CallParser) step(c byte) {
@@ -185,7 +188,7 @@ func (p *CallParser) open(c byte) {
 // named takes a byte of a name, or of the tags between it and its arguments.
 func (p *CallParser) named(c byte) {
 	switch tag := string(p.tag); {
-	case tag == "" && nameByte(c):
+	case tag == "" && nameByte(c) && len(p.name) < api.MaxToolName:
 		p.name += string(c)
 	case tag == mistralArgs && c == '{':
 		p.raw = append(p.raw, c)
@@ -211,33 +214,34 @@ func nameByte(c byte) bool {
 // behind takes a byte after a call.
 func (p *CallParser) behind(c byte) {
 	p.tail = append(p.tail, c)
-	markup := strings.TrimLeft(string(p.tail), " \n\t\r")
-	switch {
-	case markup == "":
+	if p.blank == len(p.tail)-1 && isSpace(c) {
+		p.blank++
 		return
+	}
+	markup := string(p.tail[p.blank:])
+	switch {
 	case p.form == FormHermes && !p.closed && strings.HasPrefix(hermesClose, markup):
 		if markup == hermesClose {
-			p.closed, p.tail = true, nil
+			p.closed, p.tail, p.blank = true, nil, 0
 		}
 		return
 	case p.form == FormLlama && markup == ";":
+		p.blank = len(p.tail)
 		return
-	case p.form == FormLlama && c == '{' && strings.Trim(markup, "; \n\t\r{") == "":
-		p.raw, p.tail = p.tail, nil
+	case p.form == FormLlama && markup == "{":
+		p.raw, p.tail, p.blank = p.tail, nil, 0
 		p.object(false)
 		return
-	case p.form == FormLlama && isSpace(c) && markup[0] == ';':
-		return
 	case p.list && markup == ",":
-		p.raw, p.tail = p.tail, nil
+		p.raw, p.tail, p.blank = p.tail, nil, 0
 		p.state = inOpen
 		return
 	case p.list && markup == "]":
-		p.list, p.tail = false, nil
+		p.list, p.tail, p.blank = false, nil, 0
 		return
 	}
 	tail := p.tail
-	p.tail, p.state = nil, inText
+	p.tail, p.blank, p.state = nil, 0, inText
 	for _, c := range tail {
 		p.step(c)
 	}
@@ -252,26 +256,39 @@ func (p *CallParser) fail(c byte) {
 
 // emit shows text.
 func (p *CallParser) emit(text []byte) {
-	if len(text) > 0 {
-		p.piece(Piece{Text: string(text)})
+	if !p.Full() {
+		p.add(noCall, text...)
 	}
 }
 
-// piece adds to what Push returns, joined with what is there if they are alike.
-func (p *CallParser) piece(x Piece) {
-	if p.Full() && !x.Begins && x.Text != "" {
-		return
+// noCall is the number of what is text.
+const noCall = -1
+
+// add adds to the text, or to a call's arguments.
+func (p *CallParser) add(call int, b ...byte) {
+	if call != p.gains {
+		p.settle()
+		p.gains = call
 	}
-	if n := len(p.out); n > 0 && !x.Begins {
-		last := &p.out[n-1]
-		switch {
-		case x.Text != "" && last.Text != "":
-			last.Text += x.Text
-			return
-		case x.Text == "" && last.Text == "" && last.Call == x.Call && !last.Begins:
-			last.Arguments += x.Arguments
-			return
-		}
+	p.gained = append(p.gained, b...)
+}
+
+// settle makes a piece of what was added.
+func (p *CallParser) settle() {
+	switch {
+	case len(p.gained) == 0:
+	case p.gains == noCall:
+		p.out = append(p.out, Piece{Text: string(p.gained)})
+	default:
+		p.out = append(p.out, Piece{Call: p.gains, Arguments: string(p.gained)})
 	}
-	p.out = append(p.out, x)
+	p.gained = p.gained[:0]
+}
+
+// take returns the pieces so far.
+func (p *CallParser) take() []Piece {
+	p.settle()
+	out := p.out
+	p.out = nil
+	return out
 }
