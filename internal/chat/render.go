@@ -68,7 +68,7 @@ func (r *Renderer) Render(messages []api.Message, tools []api.Tool, addGeneratio
 	}
 	about := described(tools)
 	text, err := r.render(instructed(messages, about, true), nil, addGenerationPrompt, requestTime)
-	if err != nil && messages[0].Role != "system" { // as by templates that know no such role
+	if err != nil && len(messages) > 0 && messages[0].Role != "system" { // as by templates that know no such role
 		if text, err := r.render(instructed(messages, about, false), nil, addGenerationPrompt, requestTime); err == nil {
 			return text, nil
 		}

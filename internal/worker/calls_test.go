@@ -55,7 +55,7 @@ func (s *served) document(body string) []gathered {
 			s.t.Error("the content is null, and there is no call")
 		}
 		for _, x := range c.Message.Calls {
-			if !strings.HasPrefix(x.ID, "call_") || x.Type != "function" {
+			if !strings.HasPrefix(x.ID, "call_") && len(x.ID) != 9 || x.Type != "function" {
 				s.t.Errorf("%+v", x)
 			}
 			out[i].Calls = append(out[i].Calls, x.Function.Name+"("+x.Function.Arguments+")")
@@ -232,6 +232,30 @@ func TestARequiredCallIsAValidOneWithArgumentsOfItsSchema(t *testing.T) {
 	}
 	if status, text := s.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string","pattern":"x"}}}}}]}`); status != 400 || !strings.Contains(text, "tools[0].function.parameters: the schema at /properties/a/pattern") {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestEveryFormOfCallsIsHeldByItsGrammarAndFoundAgain(t *testing.T) {
+	s := real(t)
+	p := s.s.parts.Load()
+	old := p.chat
+	defer func() { p.chat = old }()
+	const turns = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role + m.content }}{% endfor %}`
+	for _, marks := range []string{"<tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]"} {
+		p.chat = mustTemplate(t, marks+turns)
+		body := `"messages":[{"role":"user","content":"Weather?"}],"max_tokens":400,"seed":1,"tool_choice":"required","tools":[` + weatherTool + `,{"type":"function","function":{"name":"get_weather_now"}}]`
+		doc := s.document(body)
+		if stream := s.streamed(body); !reflect.DeepEqual(doc, stream) {
+			t.Errorf("%s: as a document %+v, as a stream %+v", marks, doc, stream)
+		}
+		if doc[0].Finish != "tool_calls" || doc[0].Text != "" || len(doc[0].Calls) == 0 {
+			t.Errorf("%s: %+v", marks, doc[0])
+		}
+		either := s.document(strings.Replace(body, `"tool_choice":"required"`, `"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object","properties":{"name":{"enum":["x"]}},"required":["name"]}}}`, 1))[0]
+		var v struct{ Name string }
+		if err := json.Unmarshal([]byte(either.Text), &v); len(either.Calls) == 0 && (err != nil || v.Name != "x") {
+			t.Errorf("%s: neither a call nor the schema's JSON: %+v", marks, either)
+		}
 	}
 }
 
