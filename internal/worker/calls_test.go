@@ -195,6 +195,25 @@ func TestCallsInAnAnswerAreToldAsCallsInAStreamAsInADocument(t *testing.T) {
 	}
 }
 
+func TestACallThatIsNoneIsTextAndTheAnswerStopped(t *testing.T) {
+	s := simulated(t)
+	const call = `<tool_call>{"name":"get_weather","arguments":{}}</tool_call>`
+	for i, x := range []struct{ says, text, finish string }{
+		{"ok " + call + "END and more", "ok", "tool_calls"},
+		{"ok " + call[:30] + "END and more", "ok " + call[:30], "stop"},
+		{"ok <tool_call>{nothing}END and more", "ok <tool_call>{nothing}", "stop"},
+	} {
+		body := s.says(fmt.Sprintf(`"messages":[{"role":"user","content":"stops %d"}]`, i), x.says, 11) + `,"stop":"END"`
+		doc := s.document(body)
+		if stream := s.streamed(body); !reflect.DeepEqual(doc, stream) {
+			t.Errorf("as a document %+v, as a stream %+v", doc, stream)
+		}
+		if doc[0].Text != x.text || doc[0].Finish != x.finish || (len(doc[0].Calls) == 1) != (x.finish == "tool_calls") {
+			t.Errorf("%q: %+v", x.says, doc[0])
+		}
+	}
+}
+
 func TestARequiredCallIsAValidOneWithArgumentsOfItsSchema(t *testing.T) {
 	s := real(t)
 	tools := `"messages":[{"role":"user","content":"Weather?"}],"max_tokens":300,"tools":[` + weatherTool + `,{"type":"function","function":{"name":"now"}}]`
