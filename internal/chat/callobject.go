@@ -26,7 +26,8 @@ func (p *CallParser) object(only bool) {
 func (p *CallParser) inside(c byte) {
 	what := p.scan.step(c)
 	if what == scanBad {
-		p.told, p.flows = false, false // what was told of it stays; the rest is text
+		p.broken = p.broken || p.told // what was told of it stays; the rest is text
+		p.told, p.flows = false, false
 		p.fail(c)
 		return
 	}

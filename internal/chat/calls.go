@@ -47,6 +47,7 @@ type CallParser struct {
 	list   bool   // Mistral: in a list of calls
 	closed bool   // the call's closing markup has come
 	calls  int    // told so far
+	broken bool   // the last of them was no call after all
 	taken  int    // bytes pushed
 
 	scan      scan
@@ -81,7 +82,7 @@ func NewCallParser(form Form, names []string, eager, several bool) *CallParser {
 func (p *CallParser) Calls() int { return p.calls }
 
 // Open says that the last call that was told lacks its end.
-func (p *CallParser) Open() bool { return p.told }
+func (p *CallParser) Open() bool { return p.told || p.broken }
 
 // Full says that no more calls are wanted: what follows is dropped.
 func (p *CallParser) Full() bool { return !p.several && p.calls > 0 && !p.told }

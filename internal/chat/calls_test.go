@@ -138,6 +138,14 @@ func TestArgumentsGoOutAsTheyComeWhereAGrammarHoldsThem(t *testing.T) {
 	}
 }
 
+func TestACallThatBreaksOffAfterItWasToldIsNotAnEnd(t *testing.T) {
+	p := NewCallParser(FormHermes, []string{"f"}, true, false)
+	text, calls := told(append(p.Push(`<tool_call>{"name":"f","arguments":{"a":x}}`), p.Flush()...))
+	if !p.Open() || p.Calls() != 1 || calls[0] != `f({"a":)` || text != "" {
+		t.Errorf("%q %q", text, calls)
+	}
+}
+
 func TestAfterTheOneCallThatIsWantedNothingFollows(t *testing.T) {
 	one := `<tool_call>{"name":"f","arguments":{}}</tool_call>`
 	p := NewCallParser(FormHermes, []string{"f"}, false, false)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tandem-llm/tandem/internal/api"
+	"github.com/tandem-llm/tandem/internal/chat"
 	"github.com/tandem-llm/tandem/internal/engine"
 )
 
@@ -195,6 +197,34 @@ func TestCallsInAnAnswerAreToldAsCallsInAStreamAsInADocument(t *testing.T) {
 	}
 }
 
+// named is a tokenizer whose tokens are control tokens with names.
+type named struct {
+	engine.Tokenizer
+	names map[engine.Token]string
+}
+
+func (t named) Piece(engine.Token) []byte  { return nil }
+func (t named) Name(x engine.Token) string { return t.names[x] }
+
+type namedEngine struct {
+	engine.Engine
+	tok named
+}
+
+func (e namedEngine) Tokenizer() engine.Tokenizer { return e.tok }
+
+func TestAControlTokenThatIsMarkupIsTextWhereCallsAreLookedFor(t *testing.T) {
+	p := &parts{engine: namedEngine{tok: named{names: map[engine.Token]string{1: "[TOOL_CALLS]", 2: "</s>"}}}}
+	c := &choice{p: p, call: &api.Call{}, calls: chat.NewCallParser(chat.FormMistral, nil, false, true)}
+	if got := string(c.text(1)) + string(c.text(2)); got != "[TOOL_CALLS]" {
+		t.Errorf("%q", got)
+	}
+	c.calls = nil
+	if got := string(c.text(1)); got != "" {
+		t.Errorf("without tools: %q", got)
+	}
+}
+
 func TestACallThatIsNoneIsTextAndTheAnswerStopped(t *testing.T) {
 	s := simulated(t)
 	const call = `<tool_call>{"name":"get_weather","arguments":{}}</tool_call>`
@@ -244,6 +274,9 @@ func TestARequiredCallIsAValidOneWithArgumentsOfItsSchema(t *testing.T) {
 	}
 	if several := s.document(tools + `,"tool_choice":"required","n":3,"seed":1`); len(several) != 3 || len(several[2].Calls) == 0 {
 		t.Errorf("%+v", several)
+	}
+	if cut := s.document(tools + `,"tool_choice":"required","seed":1,"stop":["city","now"]`)[0]; cut.Finish != "stop" {
+		t.Errorf("a call was cut, and the answer ended by %s: %+v", cut.Finish, cut)
 	}
 	either := s.document(tools + `,"seed":4,"response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[1]}}}`)[0]
 	if either.Text != "1" && len(either.Calls) == 0 {
