@@ -275,7 +275,7 @@ func TestARequiredCallIsAValidOneWithArgumentsOfItsSchema(t *testing.T) {
 	if several := s.document(tools + `,"tool_choice":"required","n":3,"seed":1`); len(several) != 3 || len(several[2].Calls) == 0 {
 		t.Errorf("%+v", several)
 	}
-	if cut := s.document(tools + `,"tool_choice":"required","seed":1,"stop":["city","now"]`)[0]; cut.Finish != "stop" {
+	if cut := s.document(tools + `,"tool_choice":{"type":"function","function":{"name":"get_weather"}},"seed":1,"stop":"city"`)[0]; cut.Finish != "stop" {
 		t.Errorf("a call was cut, and the answer ended by %s: %+v", cut.Finish, cut)
 	}
 	either := s.document(tools + `,"seed":4,"response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[1]}}}`)[0]
