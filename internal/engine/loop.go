@@ -84,6 +84,7 @@ type Loop struct {
 	now     func() time.Time
 
 	wake  chan struct{} // cap 1: mail came
+	later *time.Timer   // placeWindowed wants to look again
 	freed chan struct{} // cap 1: cells or a slot became free
 
 	mu          sync.Mutex
@@ -175,7 +176,7 @@ func New(c Config) *Loop {
 	}
 	return &Loop{
 		cfg: c, backend: c.Backend, info: info, log: c.Log, now: c.Now,
-		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), later: time.NewTimer(time.Hour),
 		ledger: newLedger(info.Cells, info.Slots, info.Seqs),
 	}
 }
@@ -194,7 +195,7 @@ func (l *Loop) Admit(r *Request, h Handler) (*Seq, error) {
 	if err := l.check(r); err != nil {
 		return nil, err
 	}
-	s := &Seq{loop: l, req: r, h: h, slot: noID, next: r.Have, end: int32(len(r.Tokens) - 1), due: r.Due, admitted: l.now()}
+	s := &Seq{loop: l, req: r, h: h, slot: noID, next: r.Have, end: int32(len(r.Tokens) - 1), due: r.Due, spared: r.Spared, admitted: l.now()}
 	if !l.cfg.NoPrefixCache {
 		s.marks = marksOf(r.Tokens, l.info.Chunk)
 	}
@@ -246,6 +247,8 @@ func (l *Loop) check(r *Request) error {
 		return &TooLongError{Prompt: n, MaxTokens: r.Gen.MaxTokens, Cells: l.info.Cells}
 	case r.Have != 0 && (r.KV != Imported || r.Have < 0 || int(r.Have) > n-1):
 		return fmt.Errorf("have is %d: only an imported prompt has it, of at most %d", r.Have, n-1)
+	case r.Spared != 0 && !r.Export || r.Spared < SparedUnknown || r.Spared > 0 && (int(r.Spared) >= n || int(r.Spared)%l.info.Chunk != 0):
+		return fmt.Errorf("spared is %d: only an exported prompt has it, a multiple of %d below %d", r.Spared, l.info.Chunk, n)
 	case r.After != nil && (r.KV != Compute || r.Gen == nil || r.Export || r.PromptLogprobs > 0 || r.After.loop != l || !slices.Equal(r.After.req.Tokens, r.Tokens)):
 		return errors.New("a sequence can only come after one of the same prompt and engine, and generates")
 	case (r.KV == Imported || r.Export) && l.info.HandOver != "":
@@ -305,12 +308,14 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.interruptIfAllCancelled()
 	})
 	defer stop()
+	defer l.later.Stop()
 	for ctx.Err() == nil {
 		if l.turn() {
 			continue
 		}
 		select {
 		case <-l.wake:
+		case <-l.later.C:
 		case <-ctx.Done():
 		}
 	}

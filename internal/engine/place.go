@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tandem-llm/tandem/internal/id"
 )
@@ -31,10 +32,12 @@ func (l *Loop) place() (did bool) {
 }
 
 func (l *Loop) placeComputed(s *Seq) bool {
-	if l.cfg.NoPrefixCache || (s.req.Export && l.info.Window != 0) {
-		// A window's older positions could be gone before they are exported.
+	switch {
+	case l.cfg.NoPrefixCache || s.req.Export && l.info.Window < 0:
 		l.begins(s, nil, 0)
 		return true
+	case s.req.Export && l.info.Window > 0:
+		return l.placeWindowed(s)
 	}
 	limit := s.end
 	if s.req.PromptLogprobs > 0 { // these need their rows computed
@@ -52,6 +55,32 @@ func (l *Loop) placeComputed(s *Seq) bool {
 			lead.due = s.due // who waits for it lends it its deadline
 		}
 		return false
+	}
+	l.begins(s, from, p)
+	return true
+}
+
+// spareWait is how long a sequence that could start from another's KV waits to hear
+// what the other side has: a hand-over's READY takes milliseconds if decode has room,
+// and if it has none, nobody waits for this prompt.
+const spareWait = 250 * time.Millisecond
+
+// placeWindowed places a sequence that exports, of a model with a sliding window. It
+// can start from another's KV only if the positions that the window has left behind
+// need not be exported.
+func (l *Loop) placeWindowed(s *Seq) bool {
+	l.mu.Lock()
+	from, p := l.longest(s.req.Tokens, s.marks, s.end, 1)
+	spared := s.spared
+	l.mu.Unlock()
+	if spared == SparedUnknown && p >= int32(l.info.Chunk) {
+		if wait := spareWait - l.now().Sub(s.admitted); wait > 0 {
+			l.later.Reset(wait)
+			return false
+		}
+	}
+	if from != nil && from.kept > spared {
+		from, p = nil, 0
 	}
 	l.begins(s, from, p)
 	return true
@@ -136,7 +165,7 @@ func (l *Loop) begins(s *Seq, from *track, p int32) {
 		case w < 0:
 			adopt = adopt && whole
 		case w > 0:
-			adopt = adopt && l.backend.Kept(from.id) <= max(0, p-w)
+			adopt = adopt && l.backend.Kept(from.id) <= max(0, p-w+1)
 		}
 	}
 	if adopt && (whole || !fork || !l.spare(from)) {

@@ -134,7 +134,7 @@ func (l *Loop) continues(t *track, p int32) bool {
 	case w < 0:
 		return t.seq == nil && p == t.known
 	default:
-		return t.kept <= max(0, p-w)
+		return t.kept <= max(0, p-w+1) // position p sees p−w+1 … p
 	}
 }
 

@@ -70,12 +70,20 @@ type Request struct {
 	// them, or says ErrHaveGone.
 	Have int32
 
+	// Spared, with Export: positions [0, Spared), a multiple of C, need not be
+	// exported, because whoever takes the KV has them. SparedUnknown until
+	// Seq.Spare says it.
+	Spared int32
+
 	// After is a sequence of the same prompt, of the same engine, whose prompt KV
 	// this one shares: it waits until that is complete, reserves only its own
 	// cells (all of them if Info.Window is negative), and until then fails when the
 	// other ends. KV must be Compute. Not nil for the second to n-th of n completions.
 	After *Seq
 }
+
+// SparedUnknown is Request.Spared before the other side has said what it has.
+const SparedUnknown = -1
 
 // Cells returns the KV cells the request reserves at admission: prompt plus
 // MaxTokens when it generates, n−1 when it does not.
@@ -96,7 +104,8 @@ type Handler interface {
 	Space(p0, p1 int32, size int) []byte
 
 	// Exported says that dst, from Space, now holds the chunk [p0, p1) in its
-	// first n bytes. err is not nil when the library refused; Done follows.
+	// first n bytes. err is not nil when the library refused; Done follows. A chunk
+	// that was spared comes with n = 0, and Space was not asked for it.
 	Exported(p0, p1 int32, n int, err error)
 
 	// Imported says that the loop is finished with the buffer given to

@@ -45,6 +45,7 @@ type Seq struct {
 	imports []chunk // queued, in order
 	next    int32   // where the next Import must begin
 	resume  bool
+	spared  int32 // Request.Spared, or what Spare said
 	cancel  error
 	over    bool // end was called: no more mail
 	inBatch bool
@@ -105,6 +106,25 @@ func (s *Seq) Resume() {
 		s.resume = true
 		s.loop.poke()
 	}
+}
+
+// Spare says that whoever takes the KV has positions [0, p) already. Chunks that were
+// exported before are not taken back.
+func (s *Seq) Spare(p int32) {
+	s.loop.mu.Lock()
+	defer s.loop.mu.Unlock()
+	if !s.over {
+		s.spared = p
+		s.loop.poke()
+	}
+}
+
+// spares returns how many positions need not be exported, SparedUnknown before that
+// is known.
+func (s *Seq) spares() int32 {
+	s.loop.mu.Lock()
+	defer s.loop.mu.Unlock()
+	return s.spared
 }
 
 // Cancel ends the sequence at the next step's border; Done then carries cause.

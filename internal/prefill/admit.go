@@ -80,7 +80,7 @@ func (w *Worker) place() (admitted *run, more bool) {
 		return nil, false
 	}
 	// Handler calls of the new sequence wait for w.mu, so seq is set before them.
-	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: engine.Compute, Export: true, Due: j.Due}, r)
+	seq, err := w.cfg.Engine.Admit(&engine.Request{RID: j.RID, Room: j.Room, Tokens: j.Tokens, KV: engine.Compute, Export: true, Spared: j.have, Due: j.Due}, r)
 	if err != nil {
 		r.releaseFree()
 		if errors.Is(err, engine.ErrNoCells) || errors.Is(err, engine.ErrNoSlot) {

@@ -19,6 +19,7 @@ type job struct {
 	place    *list.Element // where
 	pairing  bool          // READY came while an evicted run still winds down
 	run      *run          // resources, nil without
+	have     int32         // what decode has of the prompt; engine.SparedUnknown before READY
 	stopped  bool          // StopWork came: Freed is owed
 	answered bool          // the leg has its answer
 }

@@ -30,7 +30,32 @@ func (s sessions) SessionUp(p control.Peer) {
 
 // Message takes one room message.
 func (s sessions) Message(p id.Incarnation, m room.Message) {
-	s.w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect { return b.Message(now, p, m) })
+	s.w.keeper.Do(func(b *room.Book, now room.Mono) []room.Effect {
+		fx := b.Message(now, p, m)
+		if m.Type == room.Ready {
+			s.w.spared(b, m.Room)
+		}
+		return fx
+	})
+}
+
+// spared tells a paired room's engine sequence what decode has of the prompt: that
+// need not be exported. Called under the keeper's lock.
+func (w *Worker) spared(b *room.Book, rm id.Room) {
+	r := b.Get(rm)
+	if r == nil || r.State != room.WaitingForInput && r.State != room.Transferring {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.jobs[rm]
+	if j == nil || j.have == r.Have {
+		return
+	}
+	j.have = r.Have
+	if j.run != nil {
+		j.run.seq.Spare(r.Have)
+	}
 }
 
 // PeerState ends a fenced decode's rooms.

@@ -39,8 +39,11 @@ func (r *run) Exported(p0, p1 int32, n int, err error) {
 		return
 	}
 	w.mu.Unlock()
-	sum := kv.Sum(lease.Bytes()[:n])
-	r.exported(chunk{lease: lease, p0: p0, p1: p1, bytes: n, sum: sum, last: int(p1) == len(r.job.Tokens)-1})
+	c := chunk{lease: lease, p0: p0, p1: p1, bytes: n, last: int(p1) == len(r.job.Tokens)-1}
+	if lease != nil { // decode has a chunk that was spared
+		c.sum = kv.Sum(lease.Bytes()[:n])
+	}
+	r.exported(c)
 }
 
 func (r *run) exported(c chunk) {

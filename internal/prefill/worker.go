@@ -146,10 +146,11 @@ func (w *Worker) open(r Request) (j *job, refused *room.Cause) {
 			refused = f
 			return nil
 		}
-		j = &job{Request: r, answer: make(chan *room.Cause, 1), record: w.cfg.Recorder.Open(r.RID, r.Room, len(r.Tokens))}
+		j = &job{Request: r, answer: make(chan *room.Cause, 1), record: w.cfg.Recorder.Open(r.RID, r.Room, len(r.Tokens)), have: engine.SparedUnknown}
 		w.mu.Lock()
 		w.jobs[r.Room] = j
 		w.mu.Unlock()
+		w.spared(b, r.Room) // READY may have come first
 		return fx
 	})
 	return j, refused

@@ -48,11 +48,16 @@ const llamaContext = 1024
 
 func loadLlama(t *testing.T, kind testmodel.Kind, kvType string) *recorder {
 	t.Helper()
+	return loadLlamaWith(t, kind, kvType, llamaContext)
+}
+
+func loadLlamaWith(t *testing.T, kind testmodel.Kind, kvType string, context int) *recorder {
+	t.Helper()
 	path, err := testmodel.Path(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := llama.New(llama.Config{LibDir: testmodel.Library(t), ModelPath: path, Context: llamaContext, Slots: 2, Threads: 1, KVType: kvType})
+	b, err := llama.New(llama.Config{LibDir: testmodel.Library(t), ModelPath: path, Context: context, Slots: 2, Threads: 1, KVType: kvType})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -95,24 +96,32 @@ func TestAChoiceWhoseTextIsCompleteEndsAlone(t *testing.T) {
 	Quiet(t, p, d)
 }
 
-func TestTheSecondTurnOfAChatTransfersOnlyItsNewTokens(t *testing.T) {
-	p, d := simPair(t, simConfig, Options{}, Options{})
-	first := prompt(9*simChunk+5, 7)
+func TestTheSecondTurnOfAChatComputesAndTransfersOnlyItsNewTokens(t *testing.T) {
+	for _, window := range []int{0, 2 * simChunk} {
+		t.Run(fmt.Sprintf("window %d", window), func(t *testing.T) { secondTurn(t, window) })
+	}
+}
+
+func secondTurn(t *testing.T, window int) {
+	config := simConfig
+	config.Window = window
+	p, d := simPair(t, config, Options{}, Options{})
+	first := prompt(9*simChunk+11, 7) // with the answer's tokens in decode's cache: ten chunks
 	out, _, _ := Run(t, p, d, first, engine.Params{MaxTokens: 6})
 	Quiet(t, p, d)
 
 	second := append(append(slices.Clone(first), out...), prompt(20, 99)...)
 	before := d.Sink.Stats().Chunks
 	got, dc, pc := Run(t, p, d, second, engine.Params{MaxTokens: 6})
-	if dc.Code != room.Done || pc.Code != room.Done || !slices.Equal(got, sim.Expect(simConfig, second, 6)) {
-		t.Fatalf("decode %v, prefill %v, tokens %v; want %v", dc, pc, got, sim.Expect(simConfig, second, 6))
+	if want := sim.Expect(config, second, 6); dc.Code != room.Done || pc.Code != room.Done || !slices.Equal(got, want) {
+		t.Fatalf("decode %v, prefill %v, tokens %v; want %v", dc, pc, got, want)
 	}
 	total := (len(second) - 1 + simChunk - 1) / simChunk
-	if travelled := int(d.Sink.Stats().Chunks - before); travelled != total-9 {
-		t.Fatalf("%d chunks travelled, want %d: decode has 9 of %d", travelled, total-9, total)
+	if travelled := int(d.Sink.Stats().Chunks - before); travelled != total-10 {
+		t.Fatalf("%d chunks travelled, want %d: decode has 10 of %d", travelled, total-10, total)
 	}
-	if p.Engine.Cache().Reused == 0 {
-		t.Fatal("prefill computed the first turn's tokens again")
+	if reused := p.Engine.Cache().Reused; int(reused) != len(first)-1 {
+		t.Fatalf("prefill reused %d tokens of the first turn's %d", reused, len(first)-1)
 	}
 	Quiet(t, p, d)
 }

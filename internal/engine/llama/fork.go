@@ -65,7 +65,7 @@ func (b *Backend) CanFork(src id.SeqID, p1 int32) bool {
 		return true
 	}
 	kept := b.Kept(src)
-	if kept > max(0, p1-b.window.size) {
+	if kept > max(0, p1-b.window.size+1) { // position p1 sees itself and size−1 before it
 		return false
 	}
 	if b.window.cells == 0 {

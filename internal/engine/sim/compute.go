@@ -232,7 +232,7 @@ func (b *Backend) Kept(s id.SeqID) int32 {
 	if err != nil || b.c.Window <= 0 {
 		return 0
 	}
-	return max(0, b.length(q)-int32(b.c.Window)-1)
+	return max(0, b.length(q)-int32(b.c.Window)+1)
 }
 
 // CanFork says whether src can be forked at p1.
@@ -245,7 +245,7 @@ func (b *Backend) CanFork(src id.SeqID, p1 int32) bool {
 	case w < 0:
 		return p1 == b.length(q)
 	case w > 0:
-		return b.Kept(src) <= max(0, p1-w)
+		return b.Kept(src) <= max(0, p1-w+1)
 	}
 	return true
 }
