@@ -75,6 +75,7 @@ func (r *Router) Handler() http.Handler { return r.handler }
 // Run watches the workers and sends aborts until ctx ends. Before ending it, end
 // the handlers: they hand their last aborts to Run.
 func (r *Router) Run(ctx context.Context) error {
+	svc.LogLimits(r.cfg.Log, r.cfg.limits())
 	for _, w := range r.pool.all() {
 		r.group.Go("health "+w.url, func(ctx context.Context, l *svc.Loop) error { return r.watch(ctx, w, l) })
 		r.group.Go("aborts "+w.url, w.aborts.run)

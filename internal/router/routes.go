@@ -189,7 +189,7 @@ func (r *Router) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	}
 	r.pool.mu.Unlock()
 	reply(w, http.StatusOK, map[string]any{
-		"role": "router", "connector": r.cfg.Connector.Name(), "workers": workers, "loops": r.group.Loops(), "queues": r.group.Queues()})
+		"role": "router", "connector": r.cfg.Connector.Name(), "workers": workers, "loops": r.group.Loops(), "queues": r.group.Queues(), "limits": r.cfg.limits()})
 }
 
 // rooms lists live requests and the last ended ones.

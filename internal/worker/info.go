@@ -47,8 +47,9 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request, p *parts) {
 		"role": s.cfg.Role, "incarnation": s.self.String(), "model": p.info.Model, "model_path": p.info.Path,
 		"architecture": p.info.Arch, "build": p.info.Build, "layout": p.info.Layout.String(), "layout_words": p.info.Describe,
 		"chunk": p.info.Chunk, "context": total, "kv_cells_held": held, "slots": p.info.Slots, "max_model_len": total,
-		"hand_over": orOK(p.info.HandOver), "self_test": p.selfTest, "draining": s.draining.Load(),
+		"hand_over": orOK(p.info.HandOver), "self_test": p.selfTest, "draining": s.leaving.Load(),
 		"deterministic": s.cfg.Deterministic, "uptime_s": int(time.Since(s.started).Seconds()),
+		"limits": s.limits(),
 	}
 	if p.transport != "" {
 		info["transfer"] = p.transport

@@ -140,6 +140,11 @@ func (s *Server) withdraw(p *parts) {
 	if p.node != nil {
 		p.node.BroadcastDrain()
 	}
+}
+
+// refuse ends what nobody waits for, and takes nothing new.
+func (s *Server) refuse(p *parts) {
+	s.draining.Store(true)
 	if p.prefill != nil {
 		p.prefill.Drain()
 	} else {

@@ -23,6 +23,11 @@ import (
 	"github.com/tandem-llm/tandem/internal/svc"
 )
 
+// LeaveNotice is how long a worker that leaves service still takes requests: the
+// router looks at its health once a second, and what it sends until then is not
+// refused.
+const LeaveNotice = time.Second
+
 // shutdownGrace is how long connections get to finish writing at the very end.
 const shutdownGrace = 2 * time.Second
 
@@ -78,6 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return r.err
 	}
 	cfg.Log.Info("ready", "role", cfg.Role, "url", "http://"+lis.Addr().String(), "model", s.parts.Load().info.Model, "after", time.Since(s.started).Round(time.Millisecond))
+	svc.LogLimits(cfg.Log, s.limits())
 	<-ctx.Done()
 	s.drain(srv)
 	return nil
@@ -208,11 +214,16 @@ func (s *Server) ended(c *flight.Record) {
 // within the drain's time.
 func (s *Server) drain(srv *http.Server) {
 	p := s.parts.Load()
-	s.draining.Store(true)
+	s.leaving.Store(true)
 	s.cfg.Log.Info("draining", "live", p.record.Live(), "timeout", s.cfg.DrainTimeout)
-	s.withdraw(p)
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()
+	s.withdraw(p)
+	if s.cfg.Role != Serve { // which no router chooses
+		unseen := time.NewTimer(min(LeaveNotice, s.cfg.DrainTimeout/2))
+		<-unseen.C
+	}
+	s.refuse(p)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for p.record.Live() > 0 {

@@ -32,7 +32,8 @@ type Server struct {
 	leave   func() // withdraws a prefill worker from its registry
 
 	parts    atomic.Pointer[parts] // nil while loading
-	draining atomic.Bool
+	leaving  atomic.Bool           // says so to whoever asks
+	draining atomic.Bool           // takes nothing new
 }
 
 // parts is what exists once the engine is loaded.

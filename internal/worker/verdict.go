@@ -44,7 +44,7 @@ func (s *Server) verdict() Verdict {
 		v.Status, v.Reason, v.Live = "wedged", why, false
 		return v
 	}
-	if s.draining.Load() {
+	if s.leaving.Load() {
 		v.Status, v.Reason = "draining", "leaving service"
 		return v
 	}

@@ -15,8 +15,9 @@ import (
 // drained bounds a drain in which a few short requests finish.
 const drained = 15 * time.Second
 
-// refusedBy is how late a request that a drain refuses may hear of it.
-const refusedBy = time.Second
+// refusedBy is how late a request that a drain refuses may hear of it: a worker takes
+// requests for a second after it has said that it leaves.
+const refusedBy = 2 * time.Second
 
 // awaitLive waits until so many requests are paired and not ended, and so many
 // wait for decode's memory.
@@ -83,8 +84,8 @@ func TestADecodeThatIsToldToEndFinishesWhatItHas(t *testing.T) {
 	took := time.Since(told)
 	v := c.judge(told, refusedBy)
 	t.Logf("decode ended after %v: %v", took.Round(time.Millisecond), v)
-	if v.complete != 8 || v.refused != 4 {
-		t.Errorf("want 8 complete and 4 refused: %v", v)
+	if v.complete < 8 || v.complete+v.refused != 12 {
+		t.Errorf("want 8 or more complete and the others refused: %v", v)
 	}
 	f.decode.start(t)
 	t.Logf("served again after %v", f.recover(recovered))
