@@ -203,6 +203,23 @@ func (b *Book) arm(r *Record) {
 	}
 	r.timerAt = max(at, 1)
 	heap.Push(&b.timers, timer{at: r.timerAt, room: r.Room})
+	if len(b.timers) > 2*len(b.rooms)+spareTimers {
+		b.compact()
+	}
+}
+
+// spareTimers is how many timers that count for nothing may lie in the heap besides
+// one for each room: below this, taking them out is not worth it.
+const spareTimers = 64
+
+// compact takes the timers out that count for nothing any more. Those of ended rooms
+// would stay until their deadlines, and a busy worker ends many rooms in an hour.
+func (b *Book) compact() {
+	b.timers = slices.DeleteFunc(b.timers, func(t timer) bool {
+		r := b.rooms[t.room]
+		return r == nil || r.timerAt != t.at
+	})
+	heap.Init(&b.timers)
 }
 
 // Next returns when Sweep must be called next, false if nothing waits.
