@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-llm/tandem/internal/engine"
+	"github.com/tandem-llm/tandem/internal/gguf"
 	"github.com/tandem-llm/tandem/internal/supervise"
 )
 
@@ -39,7 +40,8 @@ func run(args []string) int {
 	switch {
 	case isUsage(err):
 		return exitUsage
-	case errors.As(err, &config), errors.As(err, &child) && child.Code == supervise.ExitConfig:
+	case errors.As(err, &config), errors.As(err, &child) && child.Code == supervise.ExitConfig,
+		errors.Is(err, gguf.ErrNotGGUF), errors.Is(err, gguf.ErrDamaged):
 		return supervise.ExitConfig
 	}
 	return 1

@@ -89,12 +89,15 @@ func TestTheRouterIsAskedWhereItCanBeReached(t *testing.T) {
 
 func TestTheCurlLineFitsTheModel(t *testing.T) {
 	o := upOptions{host: "127.0.0.1", port: 30000, prefill: 1, decode: 2}
-	base, chat := o.welcome(upModel{name: "b"}, time.Second), o.welcome(upModel{name: "c", chat: true}, time.Second)
+	base, chat := o.welcome(upModel{name: "b", path: "b.gguf"}, time.Second), o.welcome(upModel{name: "c", path: "c.gguf", chat: true}, time.Second)
 	if !strings.Contains(base, "no chat template") || strings.Contains(chat, "no chat template") {
 		t.Error(base, chat)
 	}
-	for _, text := range []string{base, chat} {
-		for _, want := range []string{"/v1/chat/completions -H", `"temperature": 0,`, "with 1 prefill worker and 2 decode workers.", "What is the capital of France?", "--verbose"} {
+	if sim := o.welcome(upModel{name: "sim", chat: true}, time.Second); !strings.Contains(sim, "made-up words") {
+		t.Error(sim)
+	}
+	for question, text := range map[string]string{"What is the capital of France?": base, "What is 2+2?": chat} {
+		for _, want := range []string{"/v1/chat/completions -H", `"temperature": 0,`, "with 1 prefill worker and 2 decode workers.", question, "--verbose"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in:\n%s", want, text)
 			}

@@ -109,17 +109,24 @@ func (o *upOptions) portsFree() error {
 	if len(taken) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w\nEnd what listens there (another tandem up?), or choose other ports: --port N takes N to N+%d", errors.Join(taken...), o.lastPort()-o.port)
+	return fmt.Errorf("%w\nEnd what listens there (another tandem up?), or choose other ports: --port N takes N to N+%d (make up PORT=N)", errors.Join(taken...), o.lastPort()-o.port)
 }
 
 // welcome is printed when everything is ready. The question is one that a base model
 // answers too, when it stands in a dialogue, and at temperature 0 always the same way.
 func (o *upOptions) welcome(m upModel, took time.Duration) string {
-	body := fmt.Sprintf(`{"model": %q, "messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 32}`, m.name)
+	question := "What is the capital of France?"
+	if m.chat {
+		question = "What is 2+2?" // the smallest chat models know hardly more
+	}
+	body := fmt.Sprintf(`{"model": %q, "messages": [{"role": "user", "content": %q}], "temperature": 0, "max_tokens": 32}`, m.name, question)
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nReady after %.1f s: %s serves %s with %s and %s. Try it:\n\n", took.Seconds(), o.routerURL(), m.name, count(o.prefill, "prefill worker"), count(o.decode, "decode worker"))
 	fmt.Fprintf(&b, "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d %s\n\n", o.routerURL(), supervise.Quote([]string{body}))
-	if !m.chat {
+	switch {
+	case m.path == "":
+		b.WriteString("The simulator answers with made-up words, like w0265: it shows that everything works, not that anything is known.\n")
+	case !m.chat:
 		b.WriteString("This model continues text; it has no chat template, so chats are written out as a dialogue. For one that was trained to chat: --model smollm2-135m\n")
 	}
 	if !o.verbose {

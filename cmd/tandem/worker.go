@@ -87,7 +87,7 @@ func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
 	fl.StringVar(&f.llamaLib, "llama-lib", "", "directory of the llama.cpp libraries (default: $"+llamalib.EnvDir+", a cache, or fetched)")
 	fl.StringVar(&f.modelDir, "model-dir", "", "where pulled models lie (default: $TANDEM_MODEL_DIR, or a cache)")
 	fl.BoolVar(&f.offline, "offline", false, "never fetch a library or a model")
-	fl.IntVar(&f.context, "context", worker.DefaultContext, "KV cells: tokens of all requests together")
+	fl.IntVar(&f.context, "context", worker.DefaultContext, "KV cells: tokens of all requests together, in steps of 256")
 	fl.IntVar(&f.slots, "slots", worker.DefaultSlots, "requests in the engine at once")
 	fl.IntVar(&f.Llama.Threads, "threads", 0, "compute threads (default: cores - 1, at least 1)")
 	fl.StringVar(&f.Llama.KVType, "kv-type", "f16", "type of KV: f16, bf16 or q8_0; the same on all workers")

@@ -42,7 +42,7 @@ const (
 // client's faults, aborts, time, load, peers, our own.
 var rows = []Row{
 	{room.Done, 200, "", 0, "the request ended without an error", ""},
-	{room.BadRequest, 400, typeInvalid, 0, "the body is not what the API takes", "Correct the field that the message names."},
+	{room.BadRequest, 400, typeInvalid, 0, "the body is not what the API takes", "Correct what the message names."},
 	{room.ModelNotFound, 404, typeInvalid, 0, "no worker serves this model", "GET /v1/models lists the models there are; a body without a model takes any."},
 	{room.TooLong, 400, typeInvalid, 0, "prompt and max_tokens exceed the context: shorten the prompt or lower max_tokens", "The operator sets the context with --context."},
 	{room.AnswerTooLarge, 400, typeInvalid, 0, "the answer is larger than the router relays", "Ask for less: lower max_tokens, n or top_logprobs, or stream the answer of an OpenAI route."},

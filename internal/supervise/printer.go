@@ -107,9 +107,10 @@ type lineWriter struct {
 	prefix string
 	say    func(string)
 
-	mu   sync.Mutex
-	part []byte // of a line that has no end yet
-	last string // the last whole line that was not empty
+	mu    sync.Mutex
+	part  []byte // of a line that has no end yet
+	last  string // the last whole line that was not empty
+	crash string // the first line of a crash, which its stacks follow
 }
 
 func (w *lineWriter) Write(b []byte) (int, error) {
@@ -139,11 +140,17 @@ func (w *lineWriter) end() {
 	}
 }
 
-// said returns the last line, "(nothing)" if there was none.
+// crashes says whether a line is how a crash begins, of Go's runtime or of the library.
+func crashes(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("panic: ")) || bytes.HasPrefix(line, []byte("fatal error: ")) || bytes.Contains(line, []byte("GGML_ASSERT"))
+}
+
+// said returns the line that tells most: a crash's first, else the last; "(nothing)"
+// if there was none.
 func (w *lineWriter) said() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return cmp.Or(w.last, "(nothing)")
+	return cmp.Or(w.crash, w.last, "(nothing)")
 }
 
 // line queues the line and forgets it. A progress bar redraws its line with carriage
@@ -153,6 +160,9 @@ func (w *lineWriter) line() {
 	text = text[bytes.LastIndexByte(text, '\r')+1:]
 	if w.say(w.prefix + string(text) + "\n"); len(text) > 0 {
 		w.last = string(text)
+		if w.crash == "" && crashes(text) {
+			w.crash = w.last
+		}
 	}
 	w.part = w.part[:0]
 }

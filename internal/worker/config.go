@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tandem-llm/tandem/internal/control"
+	"github.com/tandem-llm/tandem/internal/decode"
 	"github.com/tandem-llm/tandem/internal/engine"
 	"github.com/tandem-llm/tandem/internal/engine/llama"
 	"github.com/tandem-llm/tandem/internal/engine/sim"
@@ -97,6 +98,9 @@ func (c Config) withDefaults() Config {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
 	}
+	if c.MaxQueue == 0 {
+		c.MaxQueue = decode.DefaultMaxQueue
+	}
 	if c.AsideBytes == 0 {
 		c.AsideBytes = DefaultAsideBytes
 	}
@@ -122,6 +126,24 @@ func (c Config) check() error {
 	}
 	if c.Engine != "llama" && c.Engine != "sim" {
 		return engine.Misconfigured("engine %q is unknown: use llama, or sim to try the system without a model", c.Engine)
+	}
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{{"--context", min(c.Llama.Context, c.Sim.Cells)}, {"--slots", c.Sim.Slots}, {"--chunk", c.Sim.Chunk},
+		{"--slots", c.Llama.Slots}, {"--threads", c.Llama.Threads}, {"--chunk", c.Llama.Chunk},
+		{"--max-queue", c.MaxQueue}, {"--arena-bytes", c.ArenaBytes}, {"--aside-bytes", c.AsideBytes}} {
+		if n.value < 0 {
+			return engine.Misconfigured("%s %d: it cannot be below 0; leave it out for the default", n.flag, n.value)
+		}
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"--step-target", c.StepTarget}, {"--drain-timeout", c.DrainTimeout}} {
+		if d.value < 0 {
+			return engine.Misconfigured("%s %v: it cannot be below 0; leave it out for the default", d.flag, d.value)
+		}
 	}
 	if !c.InsecureBind && !isLoopback(c.Host) {
 		return engine.Misconfigured("--host %s is not loopback and the worker's ports have no authentication: use 127.0.0.1, or --insecure-bind on a network you trust", c.Host)

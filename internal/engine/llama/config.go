@@ -65,10 +65,14 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// cellStep is the multiple in which llama.cpp makes KV cells, whatever it is asked for.
+const cellStep = 256
+
 func (c Config) withDefaults() Config {
 	if c.Context <= 0 {
 		c.Context = 4096
 	}
+	c.Context = (c.Context + cellStep - 1) / cellStep * cellStep
 	if c.Slots <= 0 {
 		c.Slots = 16
 	}

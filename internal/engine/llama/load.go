@@ -139,7 +139,10 @@ func (b *Backend) loadContext(k yzma.GGMLType) error {
 		return err
 	}
 	p := yzma.ContextDefaultParams()
-	p.NCtx = uint32(b.c.Context)
+	// The library ends the process when a batch has more rows than its context has
+	// cells, also rows that repeat positions of an earlier call. More cells than were
+	// asked for are in nobody's ledger.
+	p.NCtx = uint32(max(b.c.Context, b.rows))
 	p.NBatch, p.NUbatch = uint32(b.rows), uint32(b.rows)
 	p.NSeqMax = uint32(b.seqs + spares)
 	// One row of logits per sequence, and those of one prompt whose log
@@ -184,7 +187,7 @@ func (b *Backend) describe(file gguf.Info) {
 	}
 	b.info = engine.Info{
 		Model: b.c.Name, Path: b.c.ModelPath, Arch: file.Architecture, Build: build,
-		Cells: int(yzma.NCtx(b.ctx)), Slots: b.c.Slots, Seqs: b.seqs, Window: b.infoWindow(), Vocab: len(b.tok.ends),
+		Cells: min(b.c.Context, int(yzma.NCtx(b.ctx))), Slots: b.c.Slots, Seqs: b.seqs, Window: b.infoWindow(), Vocab: len(b.tok.ends),
 		Train: int(yzma.ModelNCtxTrain(b.model)), Chunk: b.c.Chunk,
 		Template: yzma.ModelChatTemplate(b.model, ""),
 		BOS:      text(yzma.VocabBOS(vocab)), EOS: text(yzma.VocabEOS(vocab)), AddBOS: b.tok.addBOS,
