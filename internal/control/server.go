@@ -135,9 +135,9 @@ type gateConn struct {
 
 // up says that the session is up: the connection may live.
 func (c *gateConn) up() {
-	c.timer.Stop()
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
+	c.timer.Stop() // set under the lock that this waits for, also if it fires at once
 	if c.pending {
 		c.pending = false
 		c.g.pending--
