@@ -94,7 +94,7 @@ func newWorkerCmd(role worker.Role, use, short, long string) *cobra.Command {
 	fl.IntVar(&f.chunk, "chunk", 256, "tokens of a hand-over chunk; the same on all workers")
 	fl.BoolVar(&f.Llama.SWAFull, "swa-full", false, "keep all positions of sliding-window layers")
 	fl.IntVar(&f.Llama.GPULayers, "gpu-layers", 0, "layers on the GPU: 0 none, -1 all")
-	fl.BoolVar(&f.Deterministic, "deterministic", false, "compute each request alone: its text depends on nothing else, at the price of throughput")
+	fl.BoolVar(&f.Deterministic, "deterministic", false, "compute each request alone, with bf16 KV unless --kv-type is given: its text depends on nothing else, at the price of throughput")
 	fl.BoolVar(&f.NoPrefixCache, "no-prefix-cache", false, "compute every prompt whole instead of reusing KV of the same beginning")
 	if role != worker.Prefill {
 		fl.BoolVar(&f.Overcommit, "overcommit", false, "admit more requests than fit at their full length; when cells run out the latest is set aside and goes on later")
@@ -115,6 +115,11 @@ func (f *workerFlags) run(cmd *cobra.Command) error {
 	var err error
 	if f.Log, err = f.logs.logger(); err != nil {
 		return err
+	}
+	if kv := cmd.Flags().Lookup("kv-type"); f.Deterministic && !kv.Changed {
+		f.Llama.KVType = "bf16" // see Config.Deterministic
+	} else if f.Deterministic && f.Llama.KVType == "f16" && f.Engine == "llama" {
+		f.Log.Warn("with f16 KV, texts still depend on which cells are free: on a CPU attention adds in f16, and the order decides; bf16 does not")
 	}
 	f.Sim.Cells, f.Sim.Slots, f.Sim.Chunk = f.context, f.slots, f.chunk
 	f.Sim.Name = f.name

@@ -121,6 +121,11 @@ func (w *Worker) admit(j *job) (seq *engine.Seq, have int32, err error) {
 	}
 	if j.Room == 0 {
 		seq, err = w.cfg.Engine.Admit(r, j)
+		if r.After != nil && errors.Is(err, engine.ErrEnded) {
+			// The first choice ended before its Done could be heard here: a short answer.
+			r.After = nil
+			seq, err = w.cfg.Engine.Admit(r, j)
+		}
 		return seq, 0, err
 	}
 	r.KV = engine.Imported

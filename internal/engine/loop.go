@@ -50,8 +50,8 @@ type Config struct {
 	ImportBudget int
 	// Deterministic computes each sequence in calls of its own, prompts in
 	// pieces of exactly Chunk tokens, so that a text does not depend on what else
-	// is in the batch. (With llama.cpp it still depends, in the last digits, on
-	// the order of the sequence's cells in the cache.)
+	// is in the batch. (With llama.cpp and f16 KV it still depends on which of
+	// the cache's cells the sequence has: worker.Config says how much.)
 	Deterministic bool
 	// NoPrefixCache computes every prompt whole and drops sequences when they end.
 	// Deterministic implies it: KV that was computed in other pieces differs in

@@ -257,7 +257,7 @@ func (l *Loop) evict(t *track) {
 func (l *Loop) makeRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.flush {
+	for l.flush || l.cfg.NoPrefixCache { // without a cache, what was kept for one that came after goes with its last pin
 		t := l.ledger.oldest(nil)
 		if t == nil {
 			l.flush = false

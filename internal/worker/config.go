@@ -60,7 +60,11 @@ type Config struct {
 	Llama  llama.Config
 	Sim    sim.Config
 
-	Deterministic bool          // each sequence alone, whole chunks: a text depends on its request only
+	// Deterministic computes each sequence alone, in whole chunks. With bf16 KV a text then
+	// depends on its request only. With f16 it does not quite: llama.cpp's attention on a
+	// CPU adds in f16 then, in the order of the cells, and other requests decide which are
+	// free; log probabilities were seen to move by 0.2.
+	Deterministic bool
 	StepTarget    time.Duration // how long one engine call should take at most
 	NoPrefixCache bool          // compute every prompt whole
 	Overcommit    bool          // admit by the prompt and some headroom; set a stream aside when cells run out

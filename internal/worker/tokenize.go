@@ -84,11 +84,18 @@ func (p *parts) chatTokens(ctx context.Context, messages []api.Message, tools []
 	return tokens, cause
 }
 
+// maxTokenizeBytes bounds a text whose tokens need not fit the context. The library
+// cannot be interrupted, and its time grows faster than some texts do.
+const maxTokenizeBytes = 1 << 20
+
 // encode tokenizes text, unless it is so long that no tokenizer can make it fit.
 // maxTokens below 0 means that it need not fit.
 func (p *parts) encode(ctx context.Context, text string, special, bos bool, maxTokens int) ([]engine.Token, *room.Cause) {
 	if least := len(text) / p.longest; maxTokens >= 0 && least > p.info.Cells {
 		return nil, room.Because(room.TooLong, "prompt of %d bytes, at least %d tokens, + max_tokens %d exceeds the context of %d tokens: shorten the prompt", len(text), least, maxTokens, p.info.Cells)
+	}
+	if maxTokens < 0 && len(text) > maxTokenizeBytes {
+		return nil, room.Because(room.BadRequest, "prompt: %d bytes are above the limit of %d that is tokenized at once: send it in parts", len(text), maxTokenizeBytes)
 	}
 	leave, cause := p.turn(ctx)
 	if cause != nil {

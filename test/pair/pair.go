@@ -53,6 +53,7 @@ type Options struct {
 	ArenaBytes    int
 	Unpaired      int
 	Limits        room.Limits
+	Wrap          func(engine.Engine) engine.Engine // of decode's engine; nil: as it is
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -128,7 +129,11 @@ func NewDecode(t testing.TB, b engine.Backend, o Options, lookup decode.Lookup) 
 	d := &Decode{Self: id.NewIncarnation(), group: svc.New(context.Background(), "decode", quiet()), Backend: b}
 	d.Engine = engine.New(engine.Config{Backend: b, Deterministic: o.Deterministic, Log: quiet()})
 	d.Arena = arena(t, b, o, b.Info().Slots*decode.WindowChunks)
-	d.Worker = decode.New(decode.Config{Engine: d.Engine, Arena: d.Arena, Log: quiet(), Limits: o.Limits, Recorder: flight.New("decode", 0, nil)})
+	var e engine.Engine = d.Engine
+	if o.Wrap != nil {
+		e = o.Wrap(e)
+	}
+	d.Worker = decode.New(decode.Config{Engine: e, Arena: d.Arena, Log: quiet(), Limits: o.Limits, Recorder: flight.New("decode", 0, nil)})
 	var links *decode.Links
 	if lookup != nil {
 		var err error

@@ -44,6 +44,41 @@ func TestFourChoicesCostOneHandOver(t *testing.T) {
 	}
 }
 
+// tooLate is an engine whose first sequences have ended when others are to come after
+// them, and whose Done has not been heard yet.
+type tooLate struct{ engine.Engine }
+
+func (e tooLate) Admit(r *engine.Request, h engine.Handler) (*engine.Seq, error) {
+	if r.After != nil {
+		return nil, fmt.Errorf("the sequence whose prompt it shares: %w", engine.ErrEnded)
+	}
+	return e.Engine.Admit(r, h)
+}
+
+func TestChoicesWhosePromptIsGoneAlreadyComputeTheirOwn(t *testing.T) {
+	p, d := simPair(t, simConfig, Options{}, Options{Wrap: func(e engine.Engine) engine.Engine { return tooLate{e} }})
+	tokens := prompt(40, 1)
+	rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
+	answer := make(chan *room.Cause, 1)
+	go func() {
+		answer <- p.Serve(t.Context(), prefill.Request{RID: rid, Room: rm, Tokens: tokens, Due: due})
+	}()
+	g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 3, Params: engine.Params{MaxTokens: 1}, Due: due})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	want := sim.Expect(simConfig, tokens, 1)
+	for i, choice := range CollectAll(t, g) {
+		if choice.Cause.Code != room.Done || !slices.Equal(choice.Tokens, want) {
+			t.Errorf("choice %d: %v, %v; want %v", i, choice.Cause, choice.Tokens, want)
+		}
+	}
+	if c := <-answer; c.Code != room.Done {
+		t.Errorf("prefill ended with %v", c)
+	}
+	Quiet(t, p, d)
+}
+
 func TestAnAbortEndsAllChoices(t *testing.T) {
 	slow := simConfig
 	slow.CallTime = 2 * time.Millisecond
