@@ -56,18 +56,20 @@ func (e tooLate) Admit(r *engine.Request, h engine.Handler) (*engine.Seq, error)
 }
 
 func TestChoicesWhosePromptIsGoneAlreadyComputeTheirOwn(t *testing.T) {
-	p, d := simPair(t, simConfig, Options{}, Options{Wrap: func(e engine.Engine) engine.Engine { return tooLate{e} }})
+	slow := simConfig
+	slow.CallTime = 2 * time.Millisecond // the first choice lives while the others are admitted
+	p, d := simPair(t, slow, Options{}, Options{Wrap: func(e engine.Engine) engine.Engine { return tooLate{e} }})
 	tokens := prompt(40, 1)
 	rid, rm, due := id.NewRID(), id.NewRoom(), time.Now().Add(Wait)
 	answer := make(chan *room.Cause, 1)
 	go func() {
 		answer <- p.Serve(t.Context(), prefill.Request{RID: rid, Room: rm, Tokens: tokens, Due: due})
 	}()
-	g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 3, Params: engine.Params{MaxTokens: 1}, Due: due})
+	g, refused := d.Begin(decode.Request{RID: rid, Room: rm, Host: "prefill", Port: 1, Tokens: tokens, N: 3, Params: engine.Params{MaxTokens: 6}, Due: due})
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	want := sim.Expect(simConfig, tokens, 1)
+	want := sim.Expect(slow, tokens, 6)
 	for i, choice := range CollectAll(t, g) {
 		if choice.Cause.Code != room.Done || !slices.Equal(choice.Tokens, want) {
 			t.Errorf("choice %d: %v, %v; want %v", i, choice.Cause, choice.Tokens, want)
