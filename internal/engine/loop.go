@@ -83,9 +83,10 @@ type Loop struct {
 	log     *slog.Logger
 	now     func() time.Time
 
-	wake  chan struct{} // cap 1: mail came
-	later *time.Timer   // placeWindowed wants to look again
-	freed chan struct{} // cap 1: cells or a slot became free
+	wake   chan struct{} // cap 1: mail came
+	later  *time.Timer   // placeWindowed wants to look again
+	waited bool          // later is set in this round of place
+	freed  chan struct{} // cap 1: cells or a slot became free
 
 	mu          sync.Mutex
 	ledger      ledger

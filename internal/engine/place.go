@@ -14,6 +14,7 @@ import (
 // That cannot lock up: only placed sequences are waited for, a placed one never
 // waits, and one that stops computing (paused, ended) is waited for no longer.
 func (l *Loop) place() (did bool) {
+	l.waited = false
 	for _, s := range l.live {
 		if s.over || s.placed() || s.phase == aside {
 			continue
@@ -75,7 +76,10 @@ func (l *Loop) placeWindowed(s *Seq) bool {
 	l.mu.Unlock()
 	if spared == SparedUnknown && p >= int32(l.info.Chunk) {
 		if wait := spareWait - l.now().Sub(s.admitted); wait > 0 {
-			l.later.Reset(wait)
+			if !l.waited { // the first in line was admitted first
+				l.waited = true
+				l.later.Reset(wait)
+			}
 			return false
 		}
 	}
